@@ -27,9 +27,6 @@ from singleshot.style.transformer_net import TransformerNet
 PAGE = (ROOT / "docs/elsewhere.md").read_text(encoding="utf-8")
 
 
-CONTEXT = "document.getElementById('canvas').getContext('2d')"
-
-
 def code(section):
     """The code of a section of the page."""
     return re.search(rf"^## {section}$.*?^```\w+\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[1]

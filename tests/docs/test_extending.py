@@ -1,7 +1,5 @@
 """The pages of docs/extending: followed word by word, their examples work."""
 
-import shlex
-
 import pandas
 import pytest
 import safetensors.torch
@@ -60,26 +58,6 @@ def test_an_extension_is_a_new_file_and_no_edit(follow, page):
     assert [line.strip() for line in status if "painting.jpg" not in line] == FILES[page]
 
 
-PRUNE = """
-import torch
-from singleshot.pruning.masks import PruningConfig, prune_networks
-from singleshot.pruning.pruner import Objective
-
-curvature, weights = torch.tensor([8.0, 1, 1, 1]), torch.tensor([0.5, 3, -3.5, 0.5])
-loss = lambda w: (curvature * w["layer"] ** 2).sum() / 2
-objective = Objective(loss, loss, torch.Generator())
-for pruner in ("gradient", "snip"):
-    networks = {"net": {"layer": weights}}
-    masks = prune_networks(lambda _: {"net": objective}, networks, pruner, 0.5, PruningConfig())
-    print(pruner, masks["net"]["layer"].int().tolist())
-"""
-
-
-def test_a_pruner_of_ones_own_chooses_by_its_scores(follow):
-    # By hand: gradients are 4, 3, -3.5 and 0.5; SNIP's scores 2, 9, 12.25 and 0.25.
-    assert python(follow("pruner"), PRUNE) == "gradient [1, 0, 1, 0]\nsnip [0, 1, 1, 0]\n"
-
-
 OWN_DATA = """
 import numpy as np
 from singleshot.rl import Dataset
@@ -127,59 +105,6 @@ def test_a_file_of_ones_own_leaves_all_other_cells_alone(follow, working_tree, p
     for checkout in (edited, working_tree):  # whatever params.yaml the working tree has
         checkout.run("python", "-m", "pipelines", "params", "profile=default")
     assert python(edited, SOURCES) == python(working_tree, SOURCES)
-
-
-CART = """
-from pathlib import Path
-from pipelines.config.params import check
-from singleshot.rl.data.d4rl import read_d4rl
-from singleshot.rl.environments import make_environment, spaces_of
-
-(environment,) = check().offline_rl.environments.values()
-print(spaces_of(environment))
-print(make_environment(environment).unwrapped.drag)
-transitions = read_d4rl(Path("cart.hdf5"), environment).transitions
-print(len(transitions), transitions.bounds, abs(transitions.actions).max() <= 1)
-"""
-
-
-def test_an_environment_of_ones_own_fits_its_data(follow):
-    checkout = follow("environment")
-    for command in commands("extending/environment")[:2]:
-        checkout.run(*shlex.split(command))
-    spaces, drag, data = python(checkout, CART).splitlines()
-    bounds = "ActionBounds(low=(-2.0,), high=(2.0,))"
-    assert spaces == f"Spaces(name='cart:Cart', observation_size=2, bounds={bounds}, time_limit=100)"
-    assert drag == "0.1"
-    assert data == f"1980 {bounds} True"  # 20 episodes, whose last step has no recorded s'
-
-
-RUN = """
-from pathlib import Path
-import numpy as np
-import onnx
-import small_graphs
-from singleshot.export.runtimes import installed_version, open_runtime
-from singleshot.export.runtimes.protocol import ModelFiles
-
-path = Path("graphs/bc.onnx")
-small_graphs.write_bc(path)
-states = np.random.default_rng(0).standard_normal((4, small_graphs.STATE), np.float32)
-inputs = {"state": states, "latents": np.zeros((4, small_graphs.LATENT), np.float32)}
-inputs = {value.name: inputs[value.name] for value in onnx.load(path).graph.input}
-runtime = open_runtime("onnx-reference")
-prepared = runtime.prepare(ModelFiles(path, path, "dense"), {}, 1)
-expected = np.stack([small_graphs.bc_action(state) for state in states])
-print(np.abs(prepared.run(inputs)["action"] - expected).max(), prepared.precision)
-print(runtime.unavailable(), runtime.version() == installed_version("onnx-reference") == onnx.__version__)
-"""
-
-
-def test_a_runtime_of_ones_own_computes_what_numpy_does(follow):
-    told = python(follow("runtime"), RUN, PYTHONPATH=str(ROOT / "tests/support"))
-    error, precision, *rest = told.split()
-    assert float(error) < 1e-6
-    assert (precision, rest) == ("float32", ["None", "True"])
 
 
 def read(checkout, table):

@@ -26,7 +26,7 @@ BOUNDS = {"Humanoid": 0.4, "InvertedPendulum": 3.0, "Pusher": 2.0}
 """Largest action, where it isn't 1 (Gymnasium's documentation)."""
 
 
-def record(environment, path: Path) -> None:
+def record(environment, path):
     """A file in D4RL's format of random actions within the environment's own bounds."""
     made, bounds, rows = make_environment(environment), spaces_of(environment).bounds, []
     made.action_space.seed(0)

@@ -1,14 +1,12 @@
 """Tasks that are functions of one job."""
 
 import pickle
-from collections.abc import Iterator
-from pathlib import Path
 
-from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
+from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress, per_job
 
 
 @per_job
-def show(job: Job) -> Iterator[Event]:
+def show(job):
     """Each kind of event."""
     yield Metrics(3, {"params": job.params})
     yield Checkpoint(3, b"state")
@@ -17,16 +15,16 @@ def show(job: Job) -> Iterator[Event]:
 
 
 @per_job
-def write(job: Job) -> None:
+def write(job):
     """Without events."""
     (job.output / "file").write_text(job.params)
 
 
-def _jobs(tmp_path: Path, *params: object) -> list[Job]:
+def _jobs(tmp_path, *params):
     return [Job(each, {}, tmp_path) for each in params]
 
 
-def test_events_name_their_job_and_progress_is_that_of_all_jobs(tmp_path: Path) -> None:
+def test_events_name_their_job_and_progress_is_that_of_all_jobs(tmp_path):
     assert list(show(_jobs(tmp_path, 7, 8))) == [
         Metrics(3, {"params": 7}, job=0),
         Checkpoint(3, b"state", job=0),
@@ -39,10 +37,10 @@ def test_events_name_their_job_and_progress_is_that_of_all_jobs(tmp_path: Path) 
     ]
 
 
-def test_a_job_may_have_no_events(tmp_path: Path) -> None:
+def test_a_job_may_have_no_events(tmp_path):
     assert list(write(_jobs(tmp_path, "text"))) == []
     assert (tmp_path / "file").read_text() == "text"
 
 
-def test_other_processes_find_the_task_by_its_name() -> None:
+def test_other_processes_find_the_task_by_its_name():
     assert pickle.loads(pickle.dumps(show)) is show

@@ -10,7 +10,7 @@ from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.pruner import Pruner
 from singleshot.pruning.pruners import find_pruner, pruner_names, snip
 from singleshot.rl import pruning as library
-from singleshot.rl.agents import AgentMasks, AgentSpec, flatten_masks, load_masks, make_algorithm
+from singleshot.rl.agents import AgentSpec, flatten_masks, load_masks, make_algorithm
 from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
@@ -35,7 +35,7 @@ def params(pruner, sparsity=0.95, seed=0, algorithm="bcq", **pruning):
     )
 
 
-def make_masks(own: PruneParams, data: ReplayBuffer) -> AgentMasks:
+def make_masks(own, data):
     """The masks of an agent of Hopper's sizes."""
     spec, algorithm = own.agent, make_algorithm(own.agent, own.algorithm, 11, 3)
     return library.make_masks(algorithm, data, spec.mask_pruner, spec.sparsity, spec.seed, own.pruning)

@@ -1,6 +1,5 @@
 import io
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,12 +19,12 @@ SETTINGS = StylizeSettings(strength=0.6, precision="float32")
 
 
 @pytest.fixture
-def network() -> TransformerNet:
+def network():
     torch.manual_seed(0)
     return TransformerNet(8).eval()
 
 
-def a_job(directory: Path, params: StylizeParams, network: TransformerNet) -> Job:
+def a_job(directory, params, network):
     (directory / "output").mkdir(parents=True)
     (directory / "photos").mkdir()
     pixels = astronaut()
@@ -40,7 +39,7 @@ def a_job(directory: Path, params: StylizeParams, network: TransformerNet) -> Jo
     return Job(params, inputs, directory / "output")
 
 
-def test_the_task_writes_each_photo_and_all_before_and_after(network: TransformerNet, tmp_path: Path) -> None:
+def test_the_task_writes_each_photo_and_all_before_and_after(network, tmp_path):
     params = StylizeParams("waves", ("face", "suit"), 64, SETTINGS)
     jobs = [a_job(tmp_path / name, params, network) for name in ("one", "two")]
     events = [list(stylize_photos([job])) for job in jobs]
@@ -61,7 +60,7 @@ def test_the_task_writes_each_photo_and_all_before_and_after(network: Transforme
     assert sheet.shape == (3, round(64 * 128 / 160) + 96, 128)
 
 
-def test_another_styles_model_is_an_error(network: TransformerNet, tmp_path: Path) -> None:
+def test_another_styles_model_is_an_error(network, tmp_path):
     job = a_job(tmp_path / "job", StylizeParams("swirls", ("face",)), network)
     with pytest.raises(UserError, match=r"model.safetensors: of style waves, not swirls"):
         list(stylize_photos([job]))
@@ -79,7 +78,7 @@ def made(tmp_path, name, long_side_px, **inputs):
     return output
 
 
-def test_a_sample_is_enlarged_and_its_middle_shown_in_full_size(tmp_path) -> None:
+def test_a_sample_is_enlarged_and_its_middle_shown_in_full_size(tmp_path):
     (tmp_path / "photos").mkdir()
     photos = style_inputs(tmp_path / "photos")["photos"]
     output = made(tmp_path, "a", 720, photos=photos)  # of 60 x 50 px
@@ -90,7 +89,7 @@ def test_a_sample_is_enlarged_and_its_middle_shown_in_full_size(tmp_path) -> Non
     assert (detail[..., DETAIL_PX:] - middle).abs().mean() < 0.03
 
 
-def test_a_picture_of_ones_own_is_what_stylize_makes_of_it(tmp_path) -> None:
+def test_a_picture_of_ones_own_is_what_stylize_makes_of_it(tmp_path):
     pixels = torch.nn.functional.interpolate(torch.rand(1, 3, 6, 8), (300, 400), mode="bilinear")[0]
     (tmp_path / "mine.png").write_bytes(encode_png(pixels))
     output = made(tmp_path, "mine.png", 400, photo=tmp_path / "mine.png")

@@ -78,15 +78,6 @@ def test_leaves_picture_history_and_summary(inputs, tmp_path):
     assert fractions[-1] == 1
 
 
-def test_files_depend_on_parameters_and_inputs_alone(inputs, tmp_path):
-    for name in "ab":
-        list(transfer_style([job(inputs, tmp_path / name)]))
-    a, b = (tmp_path / name for name in "ab")
-    for file in ("picture.png", "content.png", "style.png"):
-        assert (a / file).read_bytes() == (b / file).read_bytes()
-    assert history(a).drop(columns="seconds").equals(history(b).drop(columns="seconds"))
-
-
 @pytest.mark.parametrize("optimizer", ["lbfgs", "adam"])
 def test_interrupted_anywhere_it_ends_as_if_it_had_not_been(inputs, tmp_path, monkeypatch, optimizer):
     monkeypatch.setattr(transfer, "CHECKPOINT_SECONDS", 0.0)

@@ -1,13 +1,9 @@
 """Compilers give what onnxruntime gives, for each kind of network. They are skipped where not installed."""
 
-from collections.abc import Mapping
-from pathlib import Path
-
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from waiting import PATIENCE_S
 
@@ -17,12 +13,11 @@ from singleshot.export.runtimes.iree import _reason
 from singleshot.export.runtimes.protocol import ModelFiles
 from singleshot.export.runtimes.static_shapes import with_static_shapes
 
-Inputs = Mapping[str, NDArray[np.float32]]
 SEED = 0
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def policy(tmp_path_factory):
     """The best of several candidates, as BCQ's policy takes it: an int64 output, sizes that are computed."""
     rng = np.random.default_rng(SEED)
     state, latents = (
@@ -72,7 +67,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def style(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def style(tmp_path_factory):
     """A convolution in the manner of Johnson et al.: reflection, normalisation, halved and doubled again."""
     rng = np.random.default_rng(SEED)
     constants = {
@@ -106,7 +101,7 @@ def style(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def _save(path: Path, nodes: list, inputs: list, outputs: list, constants: Mapping[str, NDArray]) -> None:
+def _save(path, nodes, inputs, outputs, constants):
     initializers = [
         numpy_helper.from_array(value.astype(np.float32) if value.dtype.kind == "f" else value, name)
         for name, value in constants.items()
@@ -118,7 +113,7 @@ def _save(path: Path, nodes: list, inputs: list, outputs: list, constants: Mappi
     onnx.save(model, path)
 
 
-def _inputs(kind: str, batch: int) -> Inputs:
+def _inputs(kind, batch):
     rng = np.random.default_rng(SEED)
     shapes = {
         "policy": {"state": (batch, 5), "latents": (batch, 7, 4)},
@@ -127,7 +122,7 @@ def _inputs(kind: str, batch: int) -> Inputs:
     return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def _reference(path: Path, inputs: Inputs) -> dict[str, NDArray]:
+def _reference(path, inputs):
     session = onnxruntime.InferenceSession(path)
     names = [output.name for output in session.get_outputs()]
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
@@ -135,7 +130,7 @@ def _reference(path: Path, inputs: Inputs) -> dict[str, NDArray]:
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", ["policy", "style"])
-def test_static_shapes_change_no_result(kind: str, batch: int, request: pytest.FixtureRequest) -> None:
+def test_static_shapes_change_no_result(kind, batch, request):
     path, inputs = request.getfixturevalue(kind), _inputs(kind, batch)
     fixed = with_static_shapes(path, {name: value.shape for name, value in inputs.items()})
     for value in [*fixed.graph.input, *fixed.graph.output]:
@@ -149,9 +144,7 @@ def test_static_shapes_change_no_result(kind: str, batch: int, request: pytest.F
 @pytest.mark.parametrize("name", ["tvm", "xla", "iree", pytest.param("tensorflow", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", ["policy", "style"])
-def test_a_compiled_network_gives_what_onnxruntime_gives(
-    name: str, kind: str, batch: int, request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
+def test_a_compiled_network_gives_what_onnxruntime_gives(name, kind, batch, request, tmp_path):
     if installed_version(name) is None:
         pytest.skip("not installed; run `make compilers`")
     path, inputs = request.getfixturevalue(kind), _inputs(kind, batch)
@@ -170,7 +163,7 @@ def test_a_compiled_network_gives_what_onnxruntime_gives(
     assert path.read_bytes() == given  # onnx2tf would write to it
 
 
-def test_an_operator_that_has_no_translation_is_named(tmp_path: Path) -> None:
+def test_an_operator_that_has_no_translation_is_named(tmp_path):
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
     path = tmp_path / "graph.onnx"
     _save(path, [("Erf", ["x"], ["y"], {})], [x], [y], {})
@@ -178,7 +171,7 @@ def test_an_operator_that_has_no_translation_is_named(tmp_path: Path) -> None:
         open_runtime("xla").prepare(ModelFiles(path, path, "dense"), {"x": (2,)}, threads=1)
 
 
-def test_of_a_compilers_output_the_first_error_is_told() -> None:
+def test_of_a_compilers_output_the_first_error_is_told():
     output = (
         "Error invoking IREE compiler tool iree-compile\n<stdin>:7:3: error: 'x' isn't legal\n  %0 = …\n" * 9
     )

@@ -11,7 +11,7 @@ from singleshot.export import environment
 
 
 @pytest.fixture
-def lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def lock_file(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = tmp_path / "requirements-tensorflow.lock"
     path.write_text("# nothing\n")
@@ -19,13 +19,13 @@ def lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def _pretend(commands: list[tuple[str, ...]], *command: str) -> None:
+def _pretend(commands, *command):
     """In place of running it."""
     commands.append(command)
     environment._directory().mkdir(exist_ok=True)
 
 
-def test_is_absent_until_built_and_then_an_environment_of_its_own(lock_file: Path) -> None:
+def test_is_absent_until_built_and_then_an_environment_of_its_own(lock_file):
     assert environment.tensorflow_python() is None
     python = environment.build_tensorflow_environment()
     assert environment.tensorflow_python() == python
@@ -35,7 +35,7 @@ def test_is_absent_until_built_and_then_an_environment_of_its_own(lock_file: Pat
     assert Path(prefix) == python.parents[1] != Path(sys.prefix)
 
 
-def test_another_lock_file_is_another_environment(lock_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_lock_file_is_another_environment(lock_file, monkeypatch):
     monkeypatch.setattr(environment, "_run", lambda *command: _pretend([], *command))
     first = environment.build_tensorflow_environment()
     lock_file.write_text("# something else\n", encoding="utf-8")
@@ -43,18 +43,7 @@ def test_another_lock_file_is_another_environment(lock_file: Path, monkeypatch: 
     assert environment.build_tensorflow_environment() != first
 
 
-def test_one_that_is_there_is_not_built_again(lock_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(environment, "_run", lambda *command: _pretend(commands, *command))
-    environment.build_tensorflow_environment()
-    built = len(commands)
-    environment.build_tensorflow_environment()
-    assert len(commands) == built > 0
-
-
-def test_a_failed_build_says_why_and_leaves_nothing_to_run(
-    lock_file: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_build_says_why_and_leaves_nothing_to_run(lock_file, tmp_path, capfd):
     lock_file.write_text(f"{tmp_path}/no-such-package-1.0-py3-none-any.whl\n", encoding="utf-8")
     with pytest.raises(
         UserError, match=r"requirements-tensorflow\.lock: uv can't install it; .*make compilers"
@@ -67,10 +56,8 @@ def test_a_failed_build_says_why_and_leaves_nothing_to_run(
     assert error.startswith("error: requirements-tensorflow.lock: ")
 
 
-def test_remains_of_an_interrupted_build_are_not_taken_for_an_environment(
-    lock_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*command: str) -> None:
+def test_remains_of_an_interrupted_build_are_not_taken_for_an_environment(lock_file, monkeypatch):
+    def interrupted(*command):
         (environment._directory() / "bin").mkdir(parents=True)
         (environment._directory() / "bin" / "python").touch()
         raise KeyboardInterrupt

@@ -12,18 +12,6 @@ def act(agent, state, latents):
 
 
 @pytest.mark.parametrize("sparsity", [0, 0.5, 0.95, 0.999])
-@pytest.mark.parametrize("batch", [1, 7])
-@pytest.mark.parametrize("compacted", [False, True])
-def test_a_bc_policy_acts_as_its_agent(sparsity, batch, compacted):
-    agent = make_agent("bc", sparsity)
-    state, latents = torch.randn(batch, 11), torch.randn(batch, 6)
-
-    action = make_policy(agent, compacted)(state, latents)
-
-    torch.testing.assert_close(action, act(agent, state, latents), rtol=0, atol=2e-6)
-
-
-@pytest.mark.parametrize("sparsity", [0, 0.5, 0.95, 0.999])
 @pytest.mark.parametrize(("batch", "samples"), [(1, 10), (7, 3), (3, 1)])
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_bcq_policy_acts_as_its_agent(sparsity, batch, samples, compacted):

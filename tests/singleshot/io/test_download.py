@@ -3,11 +3,9 @@
 import base64
 import hashlib
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -36,10 +34,10 @@ class Server:
     port: int = 0
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.port}/data/file.bin"
 
-    def answer(self, request: BaseHTTPRequestHandler) -> None:
+    def answer(self, request):
         self.requests.append((request.path, request.headers.get("Authorization")))
         request.send_response(self.statuses.pop(0) if self.statuses else 200)
         request.send_header("Content-Length", str(len(self.content)))
@@ -48,22 +46,22 @@ class Server:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("time.sleep", lambda _: None)
     return tmp_path / "singleshot/downloads"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[Server]:
+def server(monkeypatch, cache):
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     served = Server()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+        def do_GET(self):
             served.answer(self)
 
-        def log_message(self, *args: object) -> None:
+        def log_message(self, *args):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
@@ -75,11 +73,11 @@ def server(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[Server]:
         thread.join()
 
 
-def files(cache: Path) -> list[Path]:
+def files(cache):
     return [path for path in cache.iterdir() if path.suffix != ".lock"]
 
 
-def test_brings_the_file_once_and_keeps_urls_apart(server: Server, cache: Path) -> None:
+def test_brings_the_file_once_and_keeps_urls_apart(server, cache):
     path, sha256 = download_cached(server.url, SHA256.upper())
     assert (sha256, path.read_bytes(), files(cache)) == (SHA256, CONTENT, [path])
     assert path.name.endswith("-file.bin")
@@ -88,7 +86,7 @@ def test_brings_the_file_once_and_keeps_urls_apart(server: Server, cache: Path) 
     assert download_cached(server.url.replace("data", "other"))[0] != path
 
 
-def test_callers_at_once_fetch_it_once(server: Server) -> None:
+def test_callers_at_once_fetch_it_once(server):
     threads = [threading.Thread(target=download_cached, args=(server.url,)) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -97,7 +95,7 @@ def test_callers_at_once_fetch_it_once(server: Server) -> None:
     assert len(server.requests) == 1
 
 
-def test_what_breaks_off_or_is_refused_for_a_while_is_fetched_again(server: Server) -> None:
+def test_what_breaks_off_or_is_refused_for_a_while_is_fetched_again(server):
     server.statuses, server.cut_after = [503], [0, KIB_64]
     assert download_cached(server.url, SHA256)[1] == SHA256
 
@@ -110,9 +108,7 @@ def test_what_breaks_off_or_is_refused_for_a_while_is_fetched_again(server: Serv
         ({"content": b"another version"}, hashlib.sha256(b"another version").hexdigest()),
     ],
 )
-def test_a_failure_is_told_and_leaves_the_file_that_is_there(
-    server: Server, cache: Path, failure: dict[str, object], message: str
-) -> None:
+def test_a_failure_is_told_and_leaves_the_file_that_is_there(server, cache, failure, message):
     path, _ = download_cached(server.url)
     for name, value in failure.items():
         setattr(server, name, value)
@@ -126,7 +122,7 @@ def test_a_failure_is_told_and_leaves_the_file_that_is_there(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/file.bin", "s3://bucket/file.bin"])
-def test_an_address_that_can_t_be_reached(url: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_can_t_be_reached(url, cache, monkeypatch):
     monkeypatch.setattr(module, "RETRIES", 0)
     with pytest.raises(UserError, match=url):
         download_cached(url)
@@ -142,7 +138,7 @@ def test_an_address_that_can_t_be_reached(url: str, cache: Path, monkeypatch: py
         "http://host/a.zip?part=1&token=wxyzzy",
     ],
 )
-def test_an_address_with_a_secret_is_refused_without_showing_it(address: str) -> None:
+def test_an_address_with_a_secret_is_refused_without_showing_it(address):
     for setting in (D4RLFile, PaintingConfig, partial(PhotosConfig, "zip")):
         with pytest.raises(UserError, match="netrc") as caught:
             setting(address)
@@ -150,9 +146,7 @@ def test_an_address_with_a_secret_is_refused_without_showing_it(address: str) ->
         assert "\n" not in str(caught.value)
 
 
-def test_secrets_come_from_the_environment_or_from_netrc(
-    server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_secrets_come_from_the_environment_or_from_netrc(server, cache, monkeypatch, tmp_path):
     url = f"{server.url}?part=1&signature=$OWN_SIGNATURE"
     monkeypatch.setenv("OWN_SIGNATURE", "wxyzzy")
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password word\n")

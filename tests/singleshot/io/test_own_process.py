@@ -3,8 +3,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -16,24 +14,24 @@ from singleshot.io.images import read_rgb
 from singleshot.io.own_process import OwnProcess, ProcessFailed, TookTooLong
 
 
-def is_running(pid: int) -> bool:
+def is_running(pid):
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 @pytest.fixture
-def process() -> Iterator[OwnProcess]:
+def process():
     with OwnProcess() as opened:
         yield opened
 
 
-def test_calls_are_answered_by_one_other_process(process: OwnProcess):
+def test_calls_are_answered_by_one_other_process(process):
     pid = process.call(60, os.getpid)
     assert pid != os.getpid()
     assert process.call(60, os.getpid) == pid
     np.testing.assert_array_equal(process.call(60, np.add, np.arange(10**6), 1), np.arange(10**6) + 1)
 
 
-def test_a_users_mistake_is_raised_as_it_is_and_another_error_as_a_line(process: OwnProcess, tmp_path: Path):
+def test_a_users_mistake_is_raised_as_it_is_and_another_error_as_a_line(process, tmp_path):
     with pytest.raises(UserError, match="none"):
         process.call(60, read_rgb, tmp_path / "none.jpg")
     pid = process.call(60, os.getpid)
@@ -42,7 +40,7 @@ def test_a_users_mistake_is_raised_as_it_is_and_another_error_as_a_line(process:
     assert process.call(60, os.getpid) == pid
 
 
-def test_a_crash_is_reported_and_the_next_call_has_a_new_process(process: OwnProcess):
+def test_a_crash_is_reported_and_the_next_call_has_a_new_process(process):
     with pytest.raises(ProcessFailed, match=r"^killed by SIGABRT$"):
         process.call(60, os.abort)
     with pytest.raises(ProcessFailed, match=r"^ended with status 3: last words$"):
@@ -50,7 +48,7 @@ def test_a_crash_is_reported_and_the_next_call_has_a_new_process(process: OwnPro
     assert process.call(60, int, "1") == 1
 
 
-def test_a_call_that_takes_too_long_is_killed_with_the_processes_it_started(process: OwnProcess):
+def test_a_call_that_takes_too_long_is_killed_with_the_processes_it_started(process):
     child = process.call(60, eval, "__import__('subprocess').Popen(['sleep', '1000']).pid")
     with pytest.raises(TookTooLong, match=r"0\.3 s"):
         process.call(0.3, time.sleep, 1000)

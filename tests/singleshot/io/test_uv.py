@@ -6,8 +6,6 @@ import re
 import sys
 import venv
 import zipfile
-from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from checkouts import ROOT
@@ -20,7 +18,7 @@ ENTRY = re.compile(r"^(\S+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})*)\n((
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)
-def test_a_lock_pins_versions_by_hash_and_names_no_index(lock: Path) -> None:
+def test_a_lock_pins_versions_by_hash_and_names_no_index(lock):
     text = lock.read_text(encoding="utf-8")
     header, entries = re.match(r"(?:#.*\n)*", text)[0], ENTRY.findall(text)
     assert text == header + "".join(
@@ -30,7 +28,7 @@ def test_a_lock_pins_versions_by_hash_and_names_no_index(lock: Path) -> None:
     assert {name for name, _, hashes, _ in entries if not hashes} <= {"torch", "torchvision"}
 
 
-def test_a_version_is_the_same_in_all_locks_of_an_environment() -> None:
+def test_a_version_is_the_same_in_all_locks_of_an_environment():
     base, *others = (
         {name: version for name, version, _, _ in ENTRY.findall(lock.read_text())}
         for lock in (ROOT / "requirements.lock", *LOCKS)
@@ -42,7 +40,7 @@ def test_a_version_is_the_same_in_all_locks_of_an_environment() -> None:
 
 
 @pytest.fixture
-def pip_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pip_conf(tmp_path, monkeypatch):
     """pip's configuration: an index that has nothing, and a directory of files."""
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
@@ -56,12 +54,12 @@ def pip_conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def wheel(tmp_path: Path, pip_conf: Path) -> str:
+def wheel(tmp_path, pip_conf):
     """The SHA-256 of a package in that directory."""
     return write_wheel(tmp_path / "files", "toy", "1.0", {"toy.py": ""})
 
 
-def write_wheel(directory: Path, name: str, version: str, files: Mapping[str, str]) -> str:
+def write_wheel(directory, name, version, files):
     """Write a package with these files; its SHA-256."""
     path, about = directory / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
@@ -73,31 +71,27 @@ def write_wheel(directory: Path, name: str, version: str, files: Mapping[str, st
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def install(directory: Path, sha256: str) -> bool:
+def install(directory, sha256):
     lock = directory / "toy.lock"
     lock.write_text(f"toy==1.0 \\\n    --hash=sha256:{sha256}\n    # via -r toy.in\n")
     return run_uv(["pip", "install", "--target", str(directory / "target"), "--requirements", str(lock)])
 
 
 @pytest.mark.slow
-def test_what_pip_would_find_is_installed(tmp_path: Path, wheel: str) -> None:
+def test_what_pip_would_find_is_installed(tmp_path, wheel):
     assert install(tmp_path, wheel)
     assert (tmp_path / "target" / "toy.py").exists()
 
 
 @pytest.mark.slow
-def test_a_file_other_than_the_locked_one_is_not_installed(
-    tmp_path: Path, wheel: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_other_than_the_locked_one_is_not_installed(tmp_path, wheel, capfd):
     assert not install(tmp_path, hashlib.sha256(b"another").hexdigest())
     assert "Hash mismatch" in capfd.readouterr().err
     assert not (tmp_path / "target" / "toy.py").exists()
 
 
 @pytest.mark.slow
-def test_it_installs_here_whatever_variables_say(
-    tmp_path: Path, wheel: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_installs_here_whatever_variables_say(tmp_path, wheel, monkeypatch):
     for name in ("own", "other"):
         venv.create(tmp_path / name, with_pip=name == "own")
     monkeypatch.setattr(sys, "executable", str(tmp_path / "own/bin/python"))
@@ -108,7 +102,7 @@ def test_it_installs_here_whatever_variables_say(
     assert [path.parents[3].name for path in tmp_path.glob("*/lib/*/site-packages/toy.py")] == ["own"]
 
 
-def test_settings_of_pip_reach_uv(pip_conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_pip_reach_uv(pip_conf, monkeypatch):
     pip_conf.write_text(
         "[global]\nindex-url = https://a.example/simple\nfind-links =\n    /one\n    /two\ntimeout = 7\n"
         "[install]\nindex-url = https://b.example/simple\n",

@@ -1,11 +1,9 @@
 """Backbones against torchvision's own networks, and the normalisation's two invariants."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import avg_pool2d
 
 from singleshot.errors import UserError
@@ -33,7 +31,7 @@ POSITIONS: dict[BackboneName, dict[str, int]] = {
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
 
-def original(architecture: BackboneName) -> nn.Sequential:
+def original(architecture):
     """torchvision's network with random weights, such that activations neither vanish nor explode."""
     with torch.device("meta"):
         features = getattr(models, architecture)().features
@@ -47,22 +45,22 @@ def original(architecture: BackboneName) -> nn.Sequential:
     return features.requires_grad_(False)
 
 
-def backbone_of(features: nn.Sequential, architecture: BackboneName, pooling="max") -> Backbone:
+def backbone_of(features, architecture, pooling="max"):
     convolutions = [(m.weight, m.bias) for m in features if isinstance(m, nn.Conv2d)]
     return Backbone(architecture, convolutions, MEAN, STD, pooling)
 
 
 @pytest.fixture(scope="module")
-def alexnet() -> Backbone:
+def alexnet():
     return backbone_of(original("alexnet"), "alexnet")
 
 
-def pictures(n: int, size: int, seed: int = 0) -> Tensor:
+def pictures(n, size, seed=0):
     return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("architecture", list(POSITIONS))
-def test_activations_are_those_of_torchvisions_network(architecture: BackboneName) -> None:
+def test_activations_are_those_of_torchvisions_network(architecture):
     features = original(architecture)
     x = pictures(2, 64)
     expected = {}
@@ -77,7 +75,7 @@ def test_activations_are_those_of_torchvisions_network(architecture: BackboneNam
     assert {*STYLE_LAYERS[architecture], CONTENT_LAYER[architecture]} <= activations.keys()
 
 
-def test_average_pooling() -> None:
+def test_average_pooling():
     features = original("vgg16")
     x = pictures(1, 16)
     y = avg_pool2d(features[:4]((x - MEAN.view(1, 3, 1, 1)) / STD.view(1, 3, 1, 1)), 2)
@@ -88,7 +86,7 @@ def test_average_pooling() -> None:
     torch.testing.assert_close(y["relu2"], alexnet.features[3:5](avg_pool2d(y["relu1"], 3, stride=2)))
 
 
-def test_a_file_has_torchvisions_names(alexnet: Backbone, tmp_path: Path) -> None:
+def test_a_file_has_torchvisions_names(alexnet, tmp_path):
     save_backbone(alexnet, tmp_path / "weights.safetensors")
     tensors = load_file(tmp_path / "weights.safetensors")
     torch.testing.assert_close((tensors.pop("mean"), tensors.pop("std")), (MEAN, STD))
@@ -100,35 +98,25 @@ def test_a_file_has_torchvisions_names(alexnet: Backbone, tmp_path: Path) -> Non
     assert not any(parameter.requires_grad for parameter in loaded.parameters())
 
 
-@pytest.mark.parametrize("damage", ["missing", "junk", "cut", "unnamed", "other", "incomplete", "misshapen"])
-def test_what_is_no_backbone_is_told(alexnet: Backbone, tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "weights.safetensors"
+def test_what_is_no_backbone_is_told(alexnet, tmp_path):
+    path, named = tmp_path / "weights.safetensors", {"architecture": "alexnet"}
     save_backbone(alexnet, path)
-    tensors = load_file(path)
-    match damage:
-        case "missing":
-            path.unlink()
-        case "junk":
-            path.write_bytes(b"no safetensors at all")
-        case "cut":
-            path.write_bytes(path.read_bytes()[:-1000])
-        case "unnamed":
-            save_file(tensors, path)
-        case "other":
-            save_file(tensors, path, {"architecture": "vgg16"})
-        case "incomplete":
-            del tensors["features.10.weight"]
-            save_file(tensors, path, {"architecture": "alexnet"})
-        case "misshapen":
-            save_file(tensors | {"features.0.bias": torch.zeros(3)}, path, {"architecture": "alexnet"})
-    told = {"missing": "no such file", "junk": "not a whole", "cut": "not a whole"}
-    words = told.get(damage, "not the weights of a backbone")
-    with pytest.raises(UserError, match=rf"weights\.safetensors: {words}.*run the stage pictures again"):
-        load_backbone(path)
+    whole, tensors = path.read_bytes(), load_file(path)
+    for write in (
+        path.unlink,
+        lambda: path.write_bytes(whole[:-1000]),
+        lambda: save_file(tensors, path),
+        lambda: save_file(tensors, path, {"architecture": "vgg16"}),
+        lambda: save_file({"features.0.bias": tensors["features.0.bias"]}, path, named),
+        lambda: save_file(tensors | {"features.0.bias": torch.zeros(3)}, path, named),
+    ):
+        write()
+        with pytest.raises(UserError, match=r"weights\.safetensors: .*the stage pictures"):
+            load_backbone(path)
 
 
 @pytest.mark.parametrize("architecture", ["vgg16", "alexnet"])
-def test_normalisation_makes_means_one_and_is_only_a_scale(architecture: BackboneName) -> None:
+def test_normalisation_makes_means_one_and_is_only_a_scale(architecture):
     # In float64: a filter that fires at one position of thousands has a mean of few digits.
     backbone = backbone_of(original(architecture), architecture, "average").double()
     batches = [pictures(2, 48, seed).double() for seed in range(2)]
@@ -144,7 +132,7 @@ def test_normalisation_makes_means_one_and_is_only_a_scale(architecture: Backbon
         torch.testing.assert_close(un_scaled, before[layer], rtol=1e-5, atol=1e-6)
 
 
-def test_rare_filters_are_amplified_no_more_than_the_bound_allows(alexnet: Backbone) -> None:
+def test_rare_filters_are_amplified_no_more_than_the_bound_allows(alexnet):
     x = pictures(4, 64)
     normalized, means = normalize_activations(alexnet, [x], min_mean=0.8)
     before, after = alexnet(x, means), normalized(x, means)

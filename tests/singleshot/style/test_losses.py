@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from singleshot.style.losses import (
     content_loss,
@@ -23,7 +22,7 @@ F = torch.tensor([[[[1.0, 2.0, 3.0]], [[0.0, 1.0, 2.0]]]])
 P = torch.tensor([[[[1.0, 2.0, 5.0]], [[0.5, 1.0, 2.0]]]])
 
 
-def eq_3(features: Tensor, painting: Tensor, criterion: str = "mse") -> Tensor:
+def eq_3(features, painting, criterion="mse"):
     return layer_style_loss(gram_per_position(features), gram_per_position(painting), criterion)
 
 
@@ -36,21 +35,21 @@ def eq_3(features: Tensor, painting: Tensor, criterion: str = "mse") -> Tensor:
         ("huber", ((2 - 0.5) + 0.5**2 / 2) / 2),
     ],
 )
-def test_content_loss_is_half_the_sum(criterion: str, value: float) -> None:
+def test_content_loss_is_half_the_sum(criterion, value):
     assert content_loss(F, P, criterion).item() == pytest.approx(value)
 
 
-def test_style_loss_of_a_layer_is_equation_3() -> None:
+def test_style_loss_of_a_layer_is_equation_3():
     # 1 / (4 · 2² · 3²) · (16² + 2 · 4.5² + 0.25²)
     expected = (16**2 + 2 * 4.5**2 + 0.25**2) / (4 * 2**2 * 3**2)
     assert eq_3(F, P).item() == pytest.approx(expected)
 
 
-def test_style_loss_with_another_criterion_compares_gram_matrices_per_position() -> None:
+def test_style_loss_with_another_criterion_compares_gram_matrices_per_position():
     assert eq_3(F, P, "l1").item() == pytest.approx((16 + 2 * 4.5 + 0.25) / (4 * 2**2 * 3))
 
 
-def test_one_painting_serves_a_batch() -> None:
+def test_one_painting_serves_a_batch():
     both = eq_3(torch.cat([F, P]), P)
     assert both.item() == pytest.approx((eq_3(F, P).item() + 0) / 2)
     assert style_reconstruction_loss(
@@ -58,13 +57,13 @@ def test_one_painting_serves_a_batch() -> None:
     ).item() == pytest.approx(style_reconstruction_loss(normalized_gram(F), normalized_gram(P)).item() / 2)
 
 
-def test_total_variation() -> None:
+def test_total_variation():
     picture = torch.tensor([[[[0.0, 1.0, 3.0], [2.0, 2.0, 2.0]]]])
     # Down: 2, 1, -1; across: 1, 2, 0, 0.
     assert total_variation(picture).item() == pytest.approx((4 + 1 + 1) / 3 + (1 + 4) / 4)
 
 
-def test_johnsons_losses() -> None:
+def test_johnsons_losses():
     assert feature_reconstruction_loss(F, P).item() == pytest.approx((2**2 + 0.5**2) / 6)  # C H W = 2 · 1 · 3
     assert normalized_gram(F).flatten().tolist() == pytest.approx([14 / 6, 8 / 6, 8 / 6, 5 / 6])
     difference = (16**2 + 2 * 4.5**2 + 0.25**2) / 6**2
@@ -74,11 +73,11 @@ def test_johnsons_losses() -> None:
 
 
 @pytest.mark.parametrize("loss", [content_loss, eq_3, feature_reconstruction_loss])
-def test_gradient_is_the_finite_difference(loss) -> None:
+def test_gradient_is_the_finite_difference(loss):
     torch.manual_seed(0)
     target = torch.rand(1, 3, 2, 2, dtype=torch.float64)
 
-    def of(x: Tensor) -> Tensor:
+    def of(x):
         return loss(x, target)
 
     x = torch.rand(1, 3, 2, 2, dtype=torch.float64, requires_grad=True)
@@ -92,20 +91,20 @@ class TestLevels:
     """Light, darks and saturation: quantiles of colours along fixed directions in RGB."""
 
     @staticmethod
-    def colours(seed: int) -> Tensor:
+    def colours(seed):
         return torch.rand(1, 3, 16, 24, generator=torch.Generator().manual_seed(seed))
 
-    def test_the_same_colours_elsewhere_are_no_distance(self) -> None:
+    def test_the_same_colours_elsewhere_are_no_distance(self):
         x = self.colours(0)
         moved = x.flatten(2)[..., torch.randperm(16 * 24, generator=torch.Generator().manual_seed(1))]
         assert levels_loss(moved.view_as(x), levels(x)) == pytest.approx(0, abs=1e-12)
 
-    def test_brighter_by_a_tenth(self) -> None:
+    def test_brighter_by_a_tenth(self):
         """u · (0.1, 0.1, 0.1), squared: 0.03 for light, 0 for both saturations, 0.01 for each colour."""
         x = self.colours(0)
         assert levels_loss(x + 0.1, levels(x)) == pytest.approx((0.03 + 0 + 0 + 3 * 0.01) / 6, rel=1e-4)
 
-    def test_its_gradient_brings_grey_pictures_to_the_paintings_colours(self) -> None:
+    def test_its_gradient_brings_grey_pictures_to_the_paintings_colours(self):
         painting = levels(self.colours(0) * torch.tensor([1.0, 0.6, 0.2]).view(3, 1, 1))
         x = (0.4 + 0.05 * self.colours(1)).requires_grad_()
         optimizer = torch.optim.Adam([x], 0.02)

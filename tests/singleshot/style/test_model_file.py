@@ -54,29 +54,17 @@ def test_the_card_can_be_read_without_this_code(path):
     assert header["width"] == 4
 
 
-def test_a_missing_style_names_those_there_are(path):
-    with pytest.raises(UserError, match=r"mosaic/model\.safetensors: no such file; there are waves"):
+def test_what_is_no_style_is_told(network, path):
+    with pytest.raises(UserError, match=r"mosaic/model\.safetensors: .*waves"):
         load_model(path.parent.parent / "mosaic" / "model.safetensors")
-
-
-def test_a_truncated_file(path):
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UserError, match="not a whole safetensors file"):
-        load_model(path)
-
-
-@pytest.mark.parametrize(
-    "metadata", [None, {"style_model": "{}"}, {"style_model": json.dumps({"width": 4, "style": "waves"})}]
-)
-def test_another_safetensors_file(network, path, metadata):
-    safetensors.torch.save_file(network.state_dict(), path, metadata)
-    with pytest.raises(UserError, match="not a style's model"):
-        load_model(path)
-
-
-def test_weights_that_are_not_numbers(path):
-    broken = TransformerNet(4)
+    broken, whole = TransformerNet(4), path.read_bytes()
     broken.stages[0].bias.data[0] = torch.nan
-    save_model(broken, CARD, path)
-    with pytest.raises(UserError, match="NaN"):
-        load_model(path)
+    for write in (
+        lambda: path.write_bytes(whole[:-100]),
+        lambda: safetensors.torch.save_file(network.state_dict(), path),
+        lambda: safetensors.torch.save_file(network.state_dict(), path, {"style_model": '{"width": 4}'}),
+        lambda: save_model(broken, CARD, path),
+    ):
+        write()
+        with pytest.raises(UserError, match=r"waves/model\.safetensors"):
+            load_model(path)

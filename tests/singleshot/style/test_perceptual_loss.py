@@ -1,29 +1,22 @@
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from singleshot.io.images import read_rgb
 from singleshot.style.datasets.weights import read_backbone
 from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss, style_loss, style_ratio
 
-DATA = Path(__file__).parents[4] / "shared/data"
-
 
 @pytest.fixture(scope="module")
-def network() -> LossNetwork:
+def network():
     return LossNetwork(read_backbone("vgg16", "packages")[0])
 
 
-def noise(seed: int) -> Tensor:
+def noise(seed):
     return torch.rand(3, 48, 64, generator=torch.Generator().manual_seed(seed))
 
 
 class TestStyleRatio:
-    def test_sums_squares_over_layers(self) -> None:
-        def of(*grams: float) -> dict[str, Tensor]:
+    def test_sums_squares_over_layers(self):
+        def of(*grams):
             return {str(i): torch.full((1, 2, 2), float(G)) for i, G in enumerate(grams)}
 
         # Four entries a layer: 4 (1² + 2²) = 20 is left of 4 (3² + 4²) = 100.
@@ -33,7 +26,7 @@ class TestStyleRatio:
 
 
 class TestPerceptualLoss:
-    def test_content_is_the_mean_square_of_relu2_2(self, network) -> None:
+    def test_content_is_the_mean_square_of_relu2_2(self, network):
         x, y = noise(0), noise(1)
         loss = PerceptualLoss(network, network.grams(x), LossWeights(2.0, 0.0, 0.0))
         φ_x, φ_y = (network.vgg16(picture[None], ["relu2_2"])["relu2_2"].numpy() for picture in (x, y))
@@ -43,23 +36,9 @@ class TestPerceptualLoss:
         assert float(terms.total) == pytest.approx(2 * expected, rel=1e-5)
         assert loss(x[None], network.content(x[None])).total == 0
 
-    def test_style_is_in_units_of_the_paintings_gram_matrices(self, network) -> None:
+    def test_style_is_in_units_of_the_paintings_gram_matrices(self, network):
         painting = network.grams(noise(0))
         loss = PerceptualLoss(network, painting, LossWeights(0.0, 3.0, 0.0))
         terms = loss(noise(1)[None], network.content(noise(1)[None]))
         norm = sum(float(G.square().sum()) for G in painting.values()) ** 0.5
         assert float(terms.total) == pytest.approx(3 * float(terms.style) / norm, rel=1e-5)
-
-
-@pytest.mark.skipif(not (DATA / "photos").is_dir(), reason="no COCO photos beside the checkout")
-def test_gram_matrices_are_on_a_known_scale(network) -> None:
-    """Other code found COCO crops of 256 px at 2.66e-4 from Hokusai's wave: a layer's mean square, summed."""
-    painting = network.grams(read_rgb(DATA / "paintings/wave.jpg", short_side=256))
-    crops = [
-        read_rgb(path, short_side=256)[:, :256, :256] for path in sorted((DATA / "photos").glob("*.jpg"))[:4]
-    ]
-    distances = [
-        sum(float((G - painting[layer]).square().mean()) for layer, G in network.grams(crop).items())
-        for crop in crops
-    ]
-    assert np.mean(distances) == pytest.approx(2.66e-4, rel=0.3)

@@ -2,8 +2,6 @@ import io
 import logging
 import struct
 import sys
-from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +14,6 @@ from numpy.testing import assert_array_equal
 from PIL import ExifTags, Image, ImageCms, ImageOps
 from PIL.PngImagePlugin import PngInfo
 from skimage.data import astronaut
-from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.io import images
@@ -34,12 +31,12 @@ SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 
 
 @pytest.fixture(scope="module")
-def network() -> TransformerNet:
+def network():
     torch.manual_seed(0)
     return TransformerNet(4).eval()
 
 
-def run(network: TransformerNet, source: Path, output: Path, **options) -> list[Path]:
+def run(network, source, output, **options):
     """Stylise a picture, or those in a directory."""
     files = sorted(source.rglob("*.*")) if source.is_dir() else [source]
     sources = {
@@ -48,18 +45,18 @@ def run(network: TransformerNet, source: Path, output: Path, **options) -> list[
     return stylize_pictures(network, sources, **{"progress": False} | options)
 
 
-def shown(path: Path) -> np.ndarray:
+def shown(path):
     """A file's pixels as a viewer shows them."""
     with Image.open(path) as image:
         return np.asarray(ImageOps.exif_transpose(image).convert("RGB"))
 
 
-def stylized(network: TransformerNet, pixels: np.ndarray) -> np.ndarray:
+def stylized(network, pixels):
     picture = torch.from_numpy(pixels.copy()).permute(2, 0, 1)[None]
     return bounded(pixels, stylize(network, picture)[0].permute(1, 2, 0).contiguous().numpy())
 
 
-def save(path: Path, image: Image.Image | np.ndarray | None = None, **options) -> Path:
+def save(path, image=None, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
     image = (
         Image.fromarray(PIXELS if image is None else image) if not isinstance(image, Image.Image) else image
@@ -70,9 +67,7 @@ def save(path: Path, image: Image.Image | np.ndarray | None = None, **options) -
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_every_orientation_is_shown_as_before(
-    network: TransformerNet, tmp_path: Path, suffix: str, orientation: int
-) -> None:
+def test_every_orientation_is_shown_as_before(network, tmp_path, suffix, orientation):
     exif = Image.Exif()
     exif[ExifTags.Base.Orientation] = orientation
     exif[ExifTags.Base.Artist] = "Ada"
@@ -93,7 +88,7 @@ def test_every_orientation_is_shown_as_before(
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.tif"])
-def test_format_metadata_and_size_are_kept(network: TransformerNet, tmp_path: Path, name: str) -> None:
+def test_format_metadata_and_size_are_kept(network, tmp_path, name):
     exif = Image.Exif()
     exif[ExifTags.Base.Model] = "Camera"
     exif.get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.ISOSpeedRatings] = 400
@@ -112,7 +107,7 @@ def test_format_metadata_and_size_are_kept(network: TransformerNet, tmp_path: Pa
 
 
 @pytest.mark.parametrize("compression", ["tiff_lzw", "tiff_adobe_deflate", "raw", "jpeg"])
-def test_tiffs_of_any_layout(network: TransformerNet, tmp_path: Path, compression: str) -> None:
+def test_tiffs_of_any_layout(network, tmp_path, compression):
     tags = {278: 3, 317: 2} if compression == "tiff_lzw" else {}  # three rows a strip, predictor
     source = save(tmp_path / "a.tif", compression=compression, tiffinfo=tags)
     (target,) = run(network, source, tmp_path / "out")
@@ -125,7 +120,7 @@ def test_tiffs_of_any_layout(network: TransformerNet, tmp_path: Path, compressio
     ("name", "mode"),  # a TIFF's palette has no opacity
     [(f"a.{suffix}", mode) for suffix in ("png", "webp", "tif") for mode in ("RGBA", "LA", "P")][:-1],
 )
-def test_opacity_is_put_back(network: TransformerNet, tmp_path: Path, name: str, mode: str) -> None:
+def test_opacity_is_put_back(network, tmp_path, name, mode):
     image = Image.fromarray(PIXELS)
     image.putalpha(Image.linear_gradient("L").resize(image.size))
     image = image.quantize(8) if mode == "P" else image.convert(mode)
@@ -142,7 +137,7 @@ def test_opacity_is_put_back(network: TransformerNet, tmp_path: Path, name: str,
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK"])
-def test_other_modes_become_rgb(network: TransformerNet, tmp_path: Path, mode: str) -> None:
+def test_other_modes_become_rgb(network, tmp_path, mode):
     source = save(tmp_path / "a.tif", Image.fromarray(PIXELS).convert(mode))
     (target,) = run(network, source, tmp_path / "out")
     with Image.open(source) as before:
@@ -151,9 +146,7 @@ def test_other_modes_become_rgb(network: TransformerNet, tmp_path: Path, mode: s
 
 
 @pytest.mark.parametrize("grey", [np.uint8(128), np.uint16(128 * 257)])
-def test_a_grey_profile_is_not_kept_for_colours(
-    network: TransformerNet, tmp_path: Path, grey: np.integer
-) -> None:
+def test_a_grey_profile_is_not_kept_for_colours(network, tmp_path, grey):
     # A grey profile of gamma 1, as ICC.1:2010 lays it out: 0.5 is shown as sRGB's 188.
     curve = b"curv" + bytes(8)
     white = b"XYZ " + bytes(4) + b"".join(int(v * 65536).to_bytes(4, "big") for v in (0.9642, 1.0, 0.8249))
@@ -175,7 +168,7 @@ def test_a_grey_profile_is_not_kept_for_colours(
         assert "icc_profile" not in image.info
 
 
-def test_compressed_tiffs_keep_their_exif(network: TransformerNet, tmp_path: Path) -> None:
+def test_compressed_tiffs_keep_their_exif(network, tmp_path):
     source = save(tmp_path / "a.tif", compression="tiff_lzw", tiffinfo={305: "Some words"})
     content = bytearray(source.read_bytes())
     # Pillow can't write it: turn the entry of tag 305 into one that leads to a directory of EXIF at the end.
@@ -192,7 +185,7 @@ def test_compressed_tiffs_keep_their_exif(network: TransformerNet, tmp_path: Pat
     assert_array_equal(shown(target), stylized(network, PIXELS))
 
 
-def test_a_telephones_jpeg_with_more_after_it(network: TransformerNet, tmp_path: Path) -> None:
+def test_a_telephones_jpeg_with_more_after_it(network, tmp_path):
     source = tmp_path / "a.jpg"
     first, second = Image.fromarray(PIXELS), Image.fromarray(PIXELS[:20])
     first.save(source, "MPO", save_all=True, append_images=[second])
@@ -203,9 +196,7 @@ def test_a_telephones_jpeg_with_more_after_it(network: TransformerNet, tmp_path:
         assert (image.format, image.size) == ("JPEG", (56, 40))
 
 
-def test_a_picture_that_cannot_be_encoded_costs_no_other(
-    network: TransformerNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_that_cannot_be_encoded_costs_no_other(network, tmp_path, monkeypatch):
     exif = Image.Exif()
     exif[ExifTags.Base.Artist] = "Ada"
     save(tmp_path / "in/a.jpg", exif=exif)
@@ -217,16 +208,17 @@ def test_a_picture_that_cannot_be_encoded_costs_no_other(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["b.jpg"]
     with pytest.raises(UserError, match=why):
         stylize_stream(network, tmp_path / "in/a.jpg", StylizeSettings())
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/b.jpg: can't be written"):
+        run(network, tmp_path / "in/b.jpg", tmp_path / "file")
 
 
-def test_damaged_exif_costs_nothing_but_itself(
-    network: TransformerNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_exif_costs_nothing_but_itself(network, tmp_path, monkeypatch, caplog):
     exif = Image.Exif()
     exif[ExifTags.Base.Artist] = "Ada"
     source = save(tmp_path / "a.jpg", exif=exif)
 
-    def damaged(self: Image.Exif, offset: int = 8) -> bytes:
+    def damaged(self, offset=8):
         raise TypeError("an integer is required")
 
     monkeypatch.setattr(Image.Exif, "tobytes", damaged)
@@ -236,14 +228,12 @@ def test_damaged_exif_costs_nothing_but_itself(
     assert "a.jpg: its EXIF is damaged" in caplog.text
 
 
-def test_batches_are_of_one_size_and_give_what_single_pictures_give(
-    network: TransformerNet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_of_one_size_and_give_what_single_pictures_give(network, tmp_path, monkeypatch):
     for i, height in enumerate((40, 40, 40, 30, 40)):
         save(tmp_path / f"in/{i}.png", np.roll(PIXELS, i, axis=1)[:height])
     sizes = []
 
-    def spy(network: TransformerNet, pictures: Tensor, settings: StylizeSettings) -> Tensor:
+    def spy(network, pictures, settings):
         sizes.append(tuple(pictures.shape))
         return stylize(network, pictures, settings)
 
@@ -258,15 +248,7 @@ def test_batches_are_of_one_size_and_give_what_single_pictures_give(
         )  # products of other sizes round otherwise
 
 
-def test_a_file_that_cannot_be_written_is_told(network: TransformerNet, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/sub").write_text("a file where a directory has to be")
-    save(tmp_path / "in/sub/a.png")
-    with pytest.raises(UserError, match=r"out/sub/a.png: can't be written"):
-        run(network, tmp_path / "in", tmp_path / "out")
-
-
-def standard(monkeypatch: pytest.MonkeyPatch, content: bytes) -> io.BytesIO:
+def standard(monkeypatch, content):
     """Standard input of that content; what goes to standard output."""
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
@@ -275,9 +257,7 @@ def standard(monkeypatch: pytest.MonkeyPatch, content: bytes) -> io.BytesIO:
 
 
 @pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
-def test_from_standard_input_to_standard_output(
-    network: TransformerNet, monkeypatch: pytest.MonkeyPatch, file_format: str
-) -> None:
+def test_from_standard_input_to_standard_output(network, monkeypatch, file_format):
     content = io.BytesIO()
     Image.fromarray(PIXELS).save(content, file_format)
     output = standard(monkeypatch, content.getvalue())
@@ -288,9 +268,7 @@ def test_from_standard_input_to_standard_output(
     assert np.abs(difference).max() == 0 if file_format == "PNG" else np.abs(difference).mean() < 6
 
 
-def test_pictures_that_cannot_be_read_do_not_keep_the_others_from_being_written(
-    network: TransformerNet, tmp_path: Path
-) -> None:
+def test_pictures_that_cannot_be_read_do_not_keep_the_others_from_being_written(network, tmp_path):
     directory = tmp_path / "in"
     for name in ("a.png", "z.png"):
         save(directory / name)
@@ -319,11 +297,11 @@ def test_pictures_that_cannot_be_read_do_not_keep_the_others_from_being_written(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "z.png"]
 
 
-@pytest.mark.parametrize(("name", "lossless"), [("a.gif", True), ("a.png", True), ("a.webp", False)])
-@pytest.mark.parametrize("transparent", [False, True])
-def test_an_animated_picture_is_a_film(
-    network: TransformerNet, tmp_path: Path, name: str, lossless: bool, transparent: bool
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "transparent"), [("a.gif", False), ("a.gif", True), ("a.png", True), ("a.webp", False)]
+)
+def test_an_animated_picture_is_a_film(network, tmp_path, name, transparent):
+    lossless = name != "a.webp"
     grey = np.linspace(20, 235, 40, dtype=np.uint8)[:, None, None] * np.ones((1, 56, 3), np.uint8)
     frames = [Image.fromarray(np.roll(grey, 5 * i, axis=0)) for i in range(3)]
     if transparent:
@@ -331,27 +309,14 @@ def test_an_animated_picture_is_a_film(
             alpha = Image.new("L", frame.size, 255)
             alpha.paste(0, (10 * i, 0, 10 * i + 10, 40))
             frame.putalpha(alpha)
-    source = tmp_path / name
-    if name == "a.webp" and transparent:  # Pillow can't write one
-        gif = save(tmp_path / "a.gif", frames[0], save_all=True, append_images=frames[1:], disposal=2)
-        source = gif
-    else:
-        options = {"disposal": 2} if name == "a.gif" else {}
-        options |= {} if lossless else {"lossless": True}
-        times = {"duration": [50, 100, 150], "loop": 0}
-        save(source, frames[0], save_all=True, append_images=frames[1:], **times, **options)
+    options = {"a.gif": {"disposal": 2}, "a.png": {}, "a.webp": {"lossless": True}}[name]
+    options |= {"duration": [50, 100, 150], "loop": 0, "append_images": frames[1:]}
+    source = save(tmp_path / name, frames[0], save_all=True, **options)
     animation = read_animation(source)
-    assert animation
-    if name == "a.webp" and transparent:
-        stored = replace(animation.stored, format="WEBP", options=images.WRITTEN["WEBP"])
-        animation = replace(animation, stored=stored, milliseconds=[50, 100, 150], loops=0)
-        source = tmp_path / name
-        source.write_bytes(animation.encode(animation.frames))
     (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
     with Image.open(target) as image:
         assert (image.format, image.n_frames) == (Image.open(source).format, 3)
     written = read_animation(target)
-    assert written
     assert (written.milliseconds, written.loops) == ([50, 100, 150], 0)
     for before, after, original in zip(animation.frames, written.frames, frames, strict=True):
         assert np.abs(before.astype(int) - after).mean() <= (0 if lossless else 4)
@@ -362,29 +327,11 @@ def test_an_animated_picture_is_a_film(
         else:
             assert alpha is None
     (styled,) = run(network, source, tmp_path / "styled")
-    film = read_animation(styled)
-    assert film
-    assert np.abs(film.frames[0].astype(int) - animation.frames[0]).mean() > 5
-
-
-def test_colours_that_nobody_sees_change_nothing(network: TransformerNet, tmp_path: Path) -> None:
-    alpha = np.zeros(PIXELS.shape[:2], np.uint8)
-    alpha[8:30, 12:44] = 255
-    results = []
-    for hidden in (0, 255, 90):
-        pixels = np.where(alpha[..., None] > 0, PIXELS, np.uint8(hidden))
-        source = save(tmp_path / f"{hidden}.png", np.dstack([pixels, alpha]))
-        (target,) = run(network, source, tmp_path / "out")
-        with Image.open(target) as image:
-            results.append(np.asarray(image))
-    for other in results[1:]:
-        assert_array_equal(results[0], other)
+    assert np.abs(read_animation(styled).frames[0].astype(int) - animation.frames[0]).mean() > 5
 
 
 @pytest.mark.parametrize("primaries", [P3_PRIMARIES, ADOBE_PRIMARIES])
-def test_networks_see_srgb_and_results_have_the_colours_of_the_file(
-    network: TransformerNet, tmp_path: Path, primaries: tuple[tuple[float, float], ...]
-) -> None:
+def test_networks_see_srgb_and_results_have_the_colours_of_the_file(network, tmp_path, primaries):
     icc = rgb_profile(primaries, 2.2)
     in_space = from_srgb(Image.fromarray(PIXELS), icc)
     assert np.abs(np.asarray(in_space).astype(int) - PIXELS).mean() > 2
@@ -397,7 +344,7 @@ def test_networks_see_srgb_and_results_have_the_colours_of_the_file(
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.heic", "a.avif"])
-def test_texts_are_kept(network: TransformerNet, tmp_path: Path, name: str) -> None:
+def test_texts_are_kept(network, tmp_path, name):
     xmp = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:RDF/></x:xmpmeta>'
     options: dict[str, Any] = {"xmp": xmp}
     if name == "a.png":
@@ -422,7 +369,7 @@ def test_texts_are_kept(network: TransformerNet, tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["a.heic", "a.avif", "a.jp2", "a.bmp", "a.gif"])
-def test_formats_of_phones_and_archives_are_kept(network: TransformerNet, tmp_path: Path, name: str) -> None:
+def test_formats_of_phones_and_archives_are_kept(network, tmp_path, name):
     source = save(tmp_path / name)
     (target,) = run(network, source, tmp_path / "out")
     with Image.open(source) as before, Image.open(target) as after:
@@ -431,39 +378,21 @@ def test_formats_of_phones_and_archives_are_kept(network: TransformerNet, tmp_pa
     assert np.abs(difference).mean() < 16  # a palette, or lossy noise
 
 
-def test_a_black_picture_stays_black(network: TransformerNet, tmp_path: Path) -> None:
-    pixels = PIXELS.copy()
-    pixels[:12] = 0
-    (target,) = run(network, save(tmp_path / "bars.png", pixels), tmp_path / "out")
-    assert shown(target)[:9].max() == 0
-    assert shown(target)[15:].max() > 100
-    (target,) = run(network, save(tmp_path / "black.png", np.zeros_like(PIXELS)), tmp_path / "out")
-    assert shown(target).max() == 0
-
-
-def test_more_bits_than_a_result_has_are_said(
-    network: TransformerNet, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_more_bits_than_a_result_has_are_said(network, tmp_path, caplog):
     ok, png = cv2.imencode(".png", PIXELS[..., ::-1].astype(np.uint16) * 257)
     assert ok
     source = tmp_path / "deep.png"
     source.write_bytes(png.tobytes())
     (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
     assert_array_equal(shown(target), PIXELS)
-    assert "deep.png: has 16 bits per sample; the result has 8 bits" in caplog.text
-
-
-def test_a_texture_of_32_bits_a_pixel_has_8_bits_a_sample(
-    network: TransformerNet, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    Image.fromarray(PIXELS).convert("RGBA").save(tmp_path / "texture.dds")
+    assert "deep.png: has 16 bits" in caplog.text
+    caplog.clear()
+    Image.fromarray(PIXELS).convert("RGBA").save(tmp_path / "texture.dds")  # 32 bits a pixel
     run(network, tmp_path / "texture.dds", tmp_path / "out")
     assert not caplog.text
 
 
-def test_pictures_behind_the_first_are_said(
-    network: TransformerNet, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_pictures_behind_the_first_are_said(network, tmp_path, caplog):
     several = pillow_heif.from_pillow(Image.fromarray(PIXELS))
     several.add_from_pillow(Image.fromarray(PIXELS[:16, :16]))
     several.save(tmp_path / "burst.heic")

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from singleshot.style import schedule
-from singleshot.style.johnson import JohnsonConfig
 from singleshot.style.perceptual_loss import PerceptualLoss
 from singleshot.style.schedule import FAST, SIZES, SLOW, plan, style_weight, work
 
@@ -26,19 +25,19 @@ def planned(left, gone=0.0, step=5, now=SMALLEST, photos=11, before=0.0):
         (40_000, (32, 256, 4)),
     ],
 )
-def test_the_size_is_the_largest_that_there_is_time_for(left, size) -> None:
+def test_the_size_is_the_largest_that_there_is_time_for(left, size):
     config = planned(left)
     assert (config.width, config.image_px, config.batch_size) == size
     assert config.batches == 5 + round(left / work(config))
 
 
-def test_work_is_as_it_was_measured() -> None:
+def test_work_is_as_it_was_measured():
     """Seconds per batch on an AMD EPYC, by the docstring of SIZES."""
     measured = (5.8, 2.9, 1.4, 0.6, 0.25)
     assert [work(size) for size in SIZES] == pytest.approx([s / 0.25 for s in measured], rel=0.1)
 
 
-def test_it_does_not_grow_late_but_gives_way_until_half_of_the_time() -> None:
+def test_it_does_not_grow_late_but_gives_way_until_half_of_the_time():
     large = replace(SMALLEST, width=32, image_px=256)
     assert planned(8000, gone=0.3).image_px == 128
     assert planned(5000, gone=0.3, now=large).image_px == 256  # 890 batches
@@ -48,7 +47,7 @@ def test_it_does_not_grow_late_but_gives_way_until_half_of_the_time() -> None:
 
 
 @pytest.mark.parametrize(("side", "larger"), [(128, 192), (192, 256), (256, 256)])
-def test_pictures_have_the_next_larger_side_in_the_second_half(side, larger) -> None:
+def test_pictures_have_the_next_larger_side_in_the_second_half(side, larger):
     now = replace(SMALLEST, image_px=side)
     later = planned(490, gone=0.51, before=0.49, step=100, now=now)
     assert (later.image_px, later.width) == (larger, now.width)
@@ -56,11 +55,11 @@ def test_pictures_have_the_next_larger_side_in_the_second_half(side, larger) -> 
     assert planned(40, gone=0.53, before=0.51, step=110, now=later).image_px == larger  # once
 
 
-def test_few_batches_do_not_become_fewer_for_larger_pictures() -> None:
+def test_few_batches_do_not_become_fewer_for_larger_pictures():
     assert planned(8, gone=0.51, before=0.49, step=8).image_px == 128
 
 
-def test_rate_and_augmentation_are_settled_early() -> None:
+def test_rate_and_augmentation_are_settled_early():
     few, many = planned(2000), planned(10_000, photos=1_000_000)
     assert (few.learning_rate, few.augment) == (FAST, True)
     assert (many.learning_rate, many.augment) == (FAST, False)
@@ -70,14 +69,14 @@ def test_rate_and_augmentation_are_settled_early() -> None:
 
 
 @pytest.mark.parametrize(("strongest", "weight"), [(1e9, 8.0), (2.5, 2.0)])
-def test_a_painting_far_from_all_photos_gets_less_weight(monkeypatch, strongest, weight) -> None:
+def test_a_painting_far_from_all_photos_gets_less_weight(monkeypatch, strongest, weight):
     """The weighted style loss of the photos is 10, by hand: 8 / ‖(3, 4)‖ of a squared distance of 6.25."""
     inputs = {"photos": Path(), "painting": Path(), "backbone": Path()}
     painting = {"relu1_2": torch.tensor([[[3.0, 4.0]]])}
     grams = {"relu1_2": torch.tensor([[[3.0, 6.5]]])}
     network = SimpleNamespace(represent=lambda x: SimpleNamespace(grams=grams))
 
-    def open_loss(inputs, config: JohnsonConfig, device, dtype):
+    def open_loss(inputs, config, device, dtype):
         return PerceptualLoss(network, painting, config.loss_weights)
 
     monkeypatch.setattr(schedule, "open_loss", open_loss)

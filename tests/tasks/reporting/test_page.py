@@ -136,26 +136,16 @@ def test_a_screen_reader_finds_its_way(drawn):
 def test_answers_come_in_order_and_are_the_tables(drawn):
     what, kept, cost, styles, compilers, *_ = Reader(drawn[0]).answers
     # 16 + 4 cells of 90 seconds each stage; from report_results
-    assert (
-        "Profile small: 20 cells of 2 steps, which took 3 minutes in all, several at once, on A processor"
-        in what
-    )
-    assert "(2 cores, 23.5 GB, no GPU), at commit 0123456789, finished between 2026-01-02 03:04 UTC" in what
+    for words in ("20 cells of 2 steps", "3 minutes in all", "(2 cores, 23.5 GB, no GPU)", "0123456789"):
+        assert words in what
     # by hand: SNIP's score at 0.95 is 50 - 2 · 7.5 of 50, GraSP's 50 - 3 · 7.5
-    assert "share of the dense agents' score: BCQ agents 70\u00a0% with SNIP." in kept
+    assert "BCQ agents 70\u00a0% with SNIP" in kept
     # COO at 95 %: 5 · 0.05 = a quarter; packed: 0.05 · 0.9
-    assert (
-        "take 4.0 times fewer bytes in the paper's format (the paper: 4) and 22 times fewer as packed" in cost
-    )
-    assert "a policy answers 1 state 2.0 times as fast as with zeros (2.0 to 2.0 by runtime" in cost
-    assert (
-        "The trained networks leave 62% (swirls) of it; pictures that were optimised one by one leave 58%."
-        in styles
-    )
-    assert (
-        "the fastest runtime is onnxruntime in 5 of 5 conditions; the highest mean speed is that of"
-        in compilers
-    )
+    for words in ("4.0 times fewer bytes", "(the paper: 4)", "22 times fewer", "1 state 2.0 times as fast"):
+        assert words in cost
+    assert "62% (swirls)" in styles
+    assert "58%" in styles
+    assert "onnxruntime in 5 of 5 conditions" in compilers
     assert "openvino-bf16, at lower precision, has 3.0 times" in compilers
 
 
@@ -196,21 +186,6 @@ def test_the_other_tables_are_the_csv_files(drawn, small):
     assert compiler in [row[:6] for row in read.table("the report's (section)", "successor")]
 
 
-def test_no_winner_is_named_among_equal_numbers(small, no_charts, tmp_path):
-    root = tmp_path / "run"
-    shutil.copytree(small, root)
-    studies = pandas.read_csv(root / results.STUDIES.path)
-    studies.loc[studies["optimizer"] != "sgd", "total_loss"] = 20.0
-    studies.to_csv(root / results.STUDIES.path)
-    timings = pandas.read_csv(root / results.TIMINGS.path)
-    faster = timings["runtime"] == "onnxruntime"
-    timings.loc[faster, "p50_ms"] *= 1.995  # to two digits the time of PyTorch
-    timings.to_csv(root / results.TIMINGS.path)
-    read = Reader(draw(root, tmp_path / "out")[0])
-    assert "lowest: L-BFGS and Adam; L-BFGS 20.0, Adam 20.0" in read.text
-    assert "the highest mean speed is that of onnxruntime and torch, 1.0 times PyTorch's" in read.answers[4]
-
-
 @pytest.fixture
 def no_charts(monkeypatch):
     """Charts take seconds; what they show is tested beside what draws them."""
@@ -220,47 +195,21 @@ def no_charts(monkeypatch):
     )
 
 
-def test_three_seeds_have_intervals(drawn, no_charts, tmp_path):
-    assert "There are 2 seeds; the paper has 5." in Reader(drawn[0]).text
-    read = Reader(draw(report_results.write_results(tmp_path / "run", seeds=(0, 1, 2)), tmp_path / "out")[0])
-    assert "There are 3 seeds" in read.text
-    rows = read.table("pruner", "environment", "kept")
-    assert rows[0] == ["SNIP", "HalfCheetah", "70\u00a0%", "60\u00a0% to 80\u00a0%"]
-    assert "beside dense agents: less" in read.text  # in all rows
-
-
-def test_intervals_are_named_by_the_level_that_they_were_made_for(no_charts, tmp_path):
-    root = report_results.write_results(tmp_path / "run", seeds=(0, 1, 2))
-    text = Reader(draw(root, tmp_path / "out", confidence=0.805)[0]).text
-    named = re.findall(r"([\d.]+)\s% (?:bootstrap )?intervals?\b", text)
-    assert named.count("80.5") >= 4
-    assert set(named) <= {"80.5", "95"}  # 95: what a simulation of such intervals has found
-    assert named.count("95") == 1
-
-
 @pytest.mark.parametrize("half", [0, 1])
 def test_tables_that_are_not_there_are_said_to_be_missing(small, no_charts, tmp_path, half):
-    """Every second one is not there, so that each figure is once without its table and with other tables."""
+    """Every second one, so that each figure is once without its table and with others; once pictures, too."""
     root = tmp_path / "run"
     shutil.copytree(small, root)
     for source in TABLES[half::2]:
         (root / source.path).unlink()
+    for pattern in (*results.PICTURES, results.PROVENANCE) if half else ():
+        for path in root.glob(pattern):
+            path.unlink()
     text, metrics = draw(root, tmp_path / "out")
     assert metrics["not_run"] > 0
     _, missing = text.split("<h2>Not run in this profile</h2>")
     for source in TABLES[half::2]:
         assert f"<code>dvc repro</code> writes {source.path}" in missing
-    assert not re.search(r"\bnan\b|None|Traceback", Reader(text).text)
-
-
-def test_the_page_does_without_pictures_and_records(small, no_charts, tmp_path):
-    root = tmp_path / "run"
-    shutil.copytree(small, root)
-    for pattern in (*results.PICTURES, results.PROVENANCE):
-        for path in root.glob(pattern):
-            path.unlink()
-    text, metrics = draw(root, tmp_path / "out")
-    assert metrics["not_run"] > 5
     assert not re.search(r"\bnan\b|None|Traceback", Reader(text).text)
 
 
@@ -339,15 +288,3 @@ def test_names_are_text_never_markup_and_large_pictures_are_scaled_down(small, n
     assert "<script>alert" not in text
     assert "<b>small" not in text
     assert len(text) < 6_000_000
-
-
-def test_the_first_number_says_if_dense_agents_have_hardly_learned(drawn, no_charts, small, tmp_path):
-    assert "says nothing yet" not in drawn[0]
-    root = tmp_path / "run"
-    shutil.copytree(small, root)
-    statistics = pandas.read_csv(root / results.STATISTICS.path)
-    statistics["score_iqm"] /= 10
-    statistics.to_csv(root / results.STATISTICS.path, index=False)
-    text, _ = draw(root, tmp_path / "out")
-    interval, *_ = re.findall('class="interval">([^<]*)<', text)
-    assert interval == "says nothing yet: after so few updates, dense agents score 5.0 of 100"

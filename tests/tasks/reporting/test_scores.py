@@ -115,17 +115,6 @@ def test_all_is_over_the_runs_of_all_tasks(scores, tmp_path):
     assert row["retention"] == pytest.approx(np.mean(of_environments))
 
 
-def test_bounds_hold_the_estimate_and_dense_agents_have_none_of_retention(scores, tmp_path):
-    table = statistics(evaluate(scores, tmp_path)[1])
-    dense = table.index.get_level_values("pruner") == "dense"
-    assert (table["score_iqm_low"] < table["score_iqm"]).all()
-    assert (table["score_iqm"] < table["score_iqm_high"]).all()
-    assert (table["retention_low"] < table["retention"])[~dense].all()
-    assert (table["retention"] < table["retention_high"])[~dense].all()
-    assert (table["retention"][dense] == 1).all()
-    assert table[["retention_low", "retention_high"]][dense].isna().all(axis=None)
-
-
 def test_retention_at_the_highest_sparsity_is_the_summary_and_the_metrics(scores, tmp_path):
     metrics, output = evaluate(scores, tmp_path)
     summary = json.loads((output / "evaluation.json").read_text())
@@ -163,18 +152,6 @@ def test_the_order_of_rows_changes_no_byte(scores, tmp_path):
         files[name] = {file.name: file.read_bytes() for file in output.iterdir()}
     assert files["as it is"] == files["shuffled"]
     assert set(files["shuffled"]) == {"statistics.csv", "profiles.csv", "evaluation.json"}
-
-
-def test_with_two_seeds_bounds_are_empty_and_estimates_are_there(scores, tmp_path):
-    _, output = evaluate(scores[scores["seed"] < 2], tmp_path)
-    table = statistics(output)
-    bounds = [column for column in table if column.endswith(("_low", "_high"))]
-    assert len(bounds) == 4
-    assert table[bounds].isna().all(axis=None)
-    assert not table.drop(columns=bounds).isna().any(axis=None)
-    assert (table["seeds"] == 2).all()
-    profiles = pandas.read_csv(output / "profiles.csv")
-    assert profiles[["fraction_low", "fraction_high"]].isna().all(axis=None)
 
 
 def test_dense_scores_of_zero_or_less_have_no_retention(scores, tmp_path):

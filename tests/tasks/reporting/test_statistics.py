@@ -105,20 +105,6 @@ def test_the_interval_of_a_profile_is_that_of_a_binomial_fraction():
     assert high.tolist() == [1, 0.75, 0]
 
 
-def test_seeds_are_resampled_within_their_environment():
-    """With every environment constant nothing varies, however far apart the environments are."""
-    scores = np.array([[1.0] * 4, [50.0] * 4, [99.0] * 4])
-    estimate = float(interquartile_mean(scores))
-    assert bootstrap_interval(interquartile_mean, scores, config=MANY) == (estimate, estimate)
-
-
-def test_of_several_arrays_the_same_seeds_are_drawn():
-    """Twice as good at every seed is twice as good in every resample, as noisy as the seeds are."""
-    dense = np.random.default_rng(0).normal(50, 20, (3, 5))
-    low, high = bootstrap_interval(retention, 2 * dense, dense, config=MANY)
-    assert (low, high) == (pytest.approx(2), pytest.approx(2))
-
-
 def test_equal_seeds_give_equal_intervals_and_others_nearly():
     scores = np.random.default_rng(0).normal(50, 20, (2, 5))
     first, again, other = (

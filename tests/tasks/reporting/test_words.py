@@ -33,7 +33,7 @@ def test_a_column_of_one_value_is_said_once():
     assert without_constants(rows[:1]) == (rows[:1], [])
 
 
-def test_a_row_is_named_by_its_first_columns_with_names() -> None:
+def test_a_row_is_named_by_its_first_columns_with_names():
     rows = [{"environment": "Hopper", "pruner": "snip", "score": "91", "verdict": "holds"}]
     assert row_names(rows, ["environment", "pruner", "verdict"]) == ["environment", "pruner"]
     assert row_names([{"runtime": "tvm", "reason": "x" * 33}], ["runtime", "reason"]) == ["runtime"]

@@ -10,11 +10,11 @@ SCENE = RNG.integers(0, 256, (40, 60, 3), np.uint8)
 STYLISED = RNG.integers(0, 256, (40, 60, 3), np.uint8)
 
 
-def luma(frame: np.ndarray) -> np.ndarray:
+def luma(frame):
     return frame @ np.array([0.299, 0.587, 0.114])
 
 
-def test_a_result_within_the_bounds_stays_as_it_is() -> None:
+def test_a_result_within_the_bounds_stays_as_it_is():
     assert_array_equal(bounded(SCENE, SCENE), SCENE)
     bright = np.full_like(SCENE, 60)
     bright[:20], bright[20:, :30] = 0, 255
@@ -23,7 +23,7 @@ def test_a_result_within_the_bounds_stays_as_it_is() -> None:
     assert_array_equal(bounded(bright, grey), grey)
 
 
-def test_a_fade_to_black_is_one() -> None:
+def test_a_fade_to_black_is_one():
     means = [
         luma(bounded((SCENE * a).round().astype(np.uint8), STYLISED)).mean() for a in np.linspace(1, 0, 9)
     ]
@@ -33,7 +33,7 @@ def test_a_fade_to_black_is_one() -> None:
     assert means[6] < 0.4 * means[0]
 
 
-def test_contrast_is_bounded() -> None:
+def test_contrast_is_bounded():
     fog = (118 + SCENE * (20 / 255)).round().astype(np.uint8)
     result = luma(bounded(fog, STYLISED))
     own = luma(fog)
@@ -41,7 +41,7 @@ def test_contrast_is_bounded() -> None:
     assert abs(result.mean() - own.mean()) < 0.2 * np.ptp(own)
 
 
-def test_bars_stay_black_beside_light() -> None:
+def test_bars_stay_black_beside_light():
     letterbox = SCENE.copy()
     letterbox[:10] = letterbox[-10:] = 0
     result = bounded(letterbox, STYLISED)

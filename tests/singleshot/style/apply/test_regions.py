@@ -21,25 +21,25 @@ def mask(tmp_path):
 
 
 @pytest.mark.parametrize(("invert", "left", "right"), [(False, 200, 50), (True, 50, 200)])
-def test_the_style_goes_where_the_mask_is_white(mask, invert, left, right) -> None:
+def test_the_style_goes_where_the_mask_is_white(mask, invert, left, right):
     placed = within(ORIGINAL, RESULT, read_mask(mask, invert=invert), keep_faces=False)
     assert (placed[:, :29] == left).all()
     assert (placed[:, 31:] == right).all()
 
 
-def test_grey_is_a_half_and_no_mask_is_everywhere(tmp_path) -> None:
+def test_grey_is_a_half_and_no_mask_is_everywhere(tmp_path):
     Image.new("L", (3, 2), 128).save(tmp_path / "grey.png")
     placed = within(ORIGINAL, RESULT, read_mask(tmp_path / "grey.png", invert=False), keep_faces=False)
     assert np.abs(placed.astype(int) - 125).max() <= 1
     assert within(ORIGINAL, RESULT, None, keep_faces=False) is RESULT
 
 
-def test_a_mask_that_is_not_there(tmp_path) -> None:
+def test_a_mask_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match=r"none\.png: "):
         read_mask(tmp_path / "none.png", invert=False)
 
 
-def test_a_face_stays_and_the_rest_does_not() -> None:
+def test_a_face_stays_and_the_rest_does_not():
     """Eileen Collins' face is around (225, 115), 130 px high, in the middle of the top."""
     photo = np.ascontiguousarray(astronaut())
     share = faces(photo)
@@ -52,6 +52,6 @@ def test_a_face_stays_and_the_rest_does_not() -> None:
     assert (placed[450:] == 255 - photo[450:]).all()
 
 
-def test_a_cup_has_no_face_and_a_small_picture_none() -> None:
+def test_a_cup_has_no_face_and_a_small_picture_none():
     assert faces(cv2.resize(coffee(), None, fx=0.5, fy=0.5)).max() == 0
     assert faces(ORIGINAL[:10]).max() == 0

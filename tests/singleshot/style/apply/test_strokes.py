@@ -1,7 +1,6 @@
 import pytest
 import torch
 from skimage.data import astronaut
-from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.style.apply import strokes as module
@@ -15,7 +14,7 @@ def enlarged(photo, small, stylized):
 
 
 @pytest.fixture(scope="module")
-def photo() -> Tensor:
+def photo():
     return torch.from_numpy(astronaut()).permute(2, 0, 1)[:, :256, 60:380].contiguous()
 
 
@@ -30,16 +29,16 @@ def photo() -> Tensor:
         ((6, 8000), 1.0, (5, 768)),  # the network's smallest side
     ],
 )
-def test_a_stroke_is_as_large_as_in_the_preview(size, stroke, expected) -> None:
+def test_a_stroke_is_as_large_as_in_the_preview(size, stroke, expected):
     assert small_size(*size, stroke) == expected
 
 
-def test_at_the_same_size_nothing_changes(photo: Tensor) -> None:
+def test_at_the_same_size_nothing_changes(photo):
     stylized = torch.rand(photo.shape, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(enlarged(photo, photo, stylized), stylized, rtol=0, atol=1e-5)
 
 
-def test_what_is_fine_in_the_photo_comes_back(photo: Tensor) -> None:
+def test_what_is_fine_in_the_photo_comes_back(photo):
     """A style that changes nothing gives back the photo, sharper than any interpolation."""
     small = scaled_down(photo[None], (64, 80))[0]
     result = enlarged(photo, small, small / 255)
@@ -48,7 +47,7 @@ def test_what_is_fine_in_the_photo_comes_back(photo: Tensor) -> None:
     assert lost < 0.6 * blurred
 
 
-def test_bands_make_no_difference(photo: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bands_make_no_difference(photo, monkeypatch):
     small = scaled_down(photo[None], (64, 80))[0]
     stylized = small.flip(0) / 255
     whole = enlarged(photo, small, stylized)
@@ -58,7 +57,7 @@ def test_bands_make_no_difference(photo: Tensor, monkeypatch: pytest.MonkeyPatch
     torch.testing.assert_close(torch.cat(bands, dim=1), whole, rtol=0, atol=2e-3)  # OpenCV's 1/32 px
 
 
-def test_a_large_photo_looks_like_its_preview(photo: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_photo_looks_like_its_preview(photo, monkeypatch):
     monkeypatch.setattr(module, "SIDE_PX", 80)
     torch.manual_seed(0)
     network = TransformerNet(4).eval()
@@ -73,6 +72,6 @@ def test_a_large_photo_looks_like_its_preview(photo: Tensor, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("stroke", [0, -1, 0.01, 100, float("nan")])
-def test_a_size_that_no_stroke_has(stroke: float) -> None:
+def test_a_size_that_no_stroke_has(stroke):
     with pytest.raises(UserError, match=r"stroke is .*from 0\.05 to 20"):
         StylizeSettings(stroke=stroke)

@@ -4,7 +4,6 @@ import torch
 from numpy.testing import assert_allclose
 from skimage.color import rgb2yiq
 from skimage.data import astronaut
-from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.style.apply import stylize as module
@@ -15,19 +14,19 @@ FLOAT32 = StylizeSettings(precision="float32")
 
 
 @pytest.fixture
-def network() -> TransformerNet:
+def network():
     torch.manual_seed(0)
     return TransformerNet(8).eval()
 
 
 @pytest.fixture(scope="module")
-def photos() -> Tensor:
+def photos():
     """Three parts of a photo, of values well inside [0, 1]."""
     image = torch.from_numpy(astronaut()).permute(2, 0, 1) / 255
     return torch.stack([image[:, i : i + 48, i : i + 64] for i in (0, 100, 200)]) * 0.3 + 0.35
 
 
-def test_strength_goes_from_the_photo_to_the_result(network: TransformerNet, photos: Tensor) -> None:
+def test_strength_goes_from_the_photo_to_the_result(network, photos):
     assert torch.equal(stylize(network, photos, StylizeSettings(strength=0)), photos)
     full, half = stylize(network, photos), stylize(network, photos, StylizeSettings(strength=0.5))
     torch.testing.assert_close(half, (photos + full) / 2)
@@ -35,20 +34,18 @@ def test_strength_goes_from_the_photo_to_the_result(network: TransformerNet, pho
 
 
 @pytest.mark.parametrize("strength", [-0.1, 1.1, float("nan")])
-def test_strength_is_a_fraction(strength: float) -> None:
+def test_strength_is_a_fraction(strength):
     with pytest.raises(UserError, match=r"strength is .*from 0 to 1"):
         StylizeSettings(strength=strength)
 
 
-def test_a_picture_of_four_pixels_is_too_small(network: TransformerNet) -> None:
+def test_a_picture_of_four_pixels_is_too_small(network):
     with pytest.raises(UserError, match="is 9x4 px; sides have to be 5 or more"):
         stylize(network, torch.rand(1, 3, 4, 9))
 
 
-def test_preserved_colour_is_the_photos_chroma_with_the_results_luma(
-    network: TransformerNet, photos: Tensor
-) -> None:
-    def yiq(pictures: Tensor) -> np.ndarray:
+def test_preserved_colour_is_the_photos_chroma_with_the_results_luma(network, photos):
+    def yiq(pictures):
         return rgb2yiq(pictures.permute(0, 2, 3, 1).numpy())
 
     plain, preserved = (
@@ -62,7 +59,7 @@ def test_preserved_colour_is_the_photos_chroma_with_the_results_luma(
     assert np.abs(yiq(plain)[inside][:, 1:] - yiq(photos)[inside][:, 1:]).mean() > 0.02
 
 
-def test_bytes_give_bytes(network: TransformerNet, photos: Tensor) -> None:
+def test_bytes_give_bytes(network, photos):
     pixels = photos.mul(255).round().byte()
     result = stylize(network, pixels, StylizeSettings(strength=0.7))
     assert result.dtype == torch.uint8
@@ -73,14 +70,8 @@ def test_bytes_give_bytes(network: TransformerNet, photos: Tensor) -> None:
 
 @pytest.mark.parametrize("whole_px", [48 * 64 * 2, 48 * 64 - 1])
 @pytest.mark.parametrize("preserve_color", [False, True])
-def test_batches_and_tiles_change_nothing(
-    network: TransformerNet,
-    photos: Tensor,
-    monkeypatch: pytest.MonkeyPatch,
-    whole_px: int,
-    preserve_color: bool,
-) -> None:
-    def run() -> Tensor:
+def test_batches_and_tiles_change_nothing(network, photos, monkeypatch, whole_px, preserve_color):
+    def run():
         return stylize(
             network, photos, StylizeSettings(strength=0.8, preserve_color=preserve_color, precision="float32")
         )
@@ -91,18 +82,16 @@ def test_batches_and_tiles_change_nothing(
     torch.testing.assert_close(run(), at_once, rtol=0, atol=2e-5)
 
 
-def test_bfloat16_is_near_float32(network: TransformerNet, photos: Tensor) -> None:
+def test_bfloat16_is_near_float32(network, photos):
     bfloat16 = StylizeSettings(precision="bfloat16")
     difference = stylize(network, photos, bfloat16) - stylize(network, photos, FLOAT32)
     assert 0 < difference.abs().mean() < 2 / 255  # trained networks: 0.2 to 0.4 / 255
 
 
-def test_what_does_not_fit_as_a_whole_is_tiled(
-    network: TransformerNet, photos: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_does_not_fit_as_a_whole_is_tiled(network, photos, monkeypatch):
     expected, calls = stylize(network, photos, FLOAT32), []
 
-    def forward(pictures: Tensor) -> Tensor:
+    def forward(pictures):
         calls.append(len(pictures))
         raise torch.OutOfMemoryError
 
@@ -112,9 +101,7 @@ def test_what_does_not_fit_as_a_whole_is_tiled(
     torch.testing.assert_close(result, expected, rtol=0, atol=2e-5)
 
 
-def test_little_memory_makes_small_tiles(
-    network: TransformerNet, photos: Tensor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_little_memory_makes_small_tiles(network, photos, monkeypatch):
     expected, tiles = stylize(network, photos, FLOAT32), []
     stylized_bands = module.stylized_bands
     monkeypatch.setattr(module, "free_memory", lambda device: 2 * 8 * module.TILE_BYTES * 64 * 4)

@@ -8,7 +8,6 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.style.datasets.paintings import PaintingName, draw
@@ -18,7 +17,7 @@ SIZE = 192
 
 
 @pytest.fixture(scope="module")
-def paintings() -> dict[str, Tensor]:
+def paintings():
     return {name: draw(name, SIZE) for name in NAMES}
 
 
@@ -31,14 +30,14 @@ for name in {NAMES}:
 
 
 @pytest.mark.slow
-def test_another_process_draws_the_same(paintings: dict[str, Tensor]) -> None:
+def test_another_process_draws_the_same(paintings):
     ours = [hashlib.sha256(painting.numpy().tobytes()).hexdigest() for painting in paintings.values()]
     theirs = subprocess.run([sys.executable, "-c", DIGESTS], capture_output=True, text=True, check=True)
     assert theirs.stdout.split() == ours
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_global_generators_neither_matter_nor_move(paintings: dict[str, Tensor], name: str) -> None:
+def test_global_generators_neither_matter_nor_move(paintings, name):
     np.random.seed(5)
     torch.manual_seed(5)
     assert torch.equal(draw(name, SIZE), paintings[name])
@@ -48,13 +47,13 @@ def test_global_generators_neither_matter_nor_move(paintings: dict[str, Tensor],
     assert after == (np.random.rand(), torch.rand(()))
 
 
-def test_strokes_are_strong_and_of_different_scales(paintings: dict[str, Tensor]) -> None:
+def test_strokes_are_strong_and_of_different_scales(paintings):
     """Detail is the part that a blur over a stroke's width takes away."""
     for painting in paintings.values():
         blurred = torch.nn.functional.avg_pool2d(painting, 9, stride=1, padding=4, count_include_pad=False)
         assert (painting - blurred).std() > 0.09  # Starry Night has 0.12 at this size, The Scream 0.08
 
-    def tilt(painting: Tensor) -> float:
+    def tilt(painting):
         """Vertical over horizontal variation: flat lines give much more of one than of the other."""
         return float((painting.diff(dim=1) ** 2).mean() / (painting.diff(dim=2) ** 2).mean())
 
@@ -62,6 +61,6 @@ def test_strokes_are_strong_and_of_different_scales(paintings: dict[str, Tensor]
     assert tilt(paintings["waves"]) > 1.3  # water lies
 
 
-def test_unknown_painting() -> None:
+def test_unknown_painting():
     with pytest.raises(UserError, match="no painting 'scream' is drawn here, only swirls, waves, mosaic"):
         draw("scream", 64)

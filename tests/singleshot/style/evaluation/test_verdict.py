@@ -6,7 +6,7 @@ from singleshot.style.backbones import load_backbone
 from singleshot.style.evaluation.verdict import COLORS, LIKENESS, STROKES, in_words, judged
 
 
-def test_a_photo_is_all_of_its_distance_away_and_the_painting_none(tmp_path) -> None:
+def test_a_photo_is_all_of_its_distance_away_and_the_painting_none(tmp_path):
     alexnet = load_backbone(random_alexnet(tmp_path / "alexnet.safetensors"))
     photo, painting = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * torch.tensor(
         [0.5, 1.0]
@@ -19,7 +19,7 @@ def test_a_photo_is_all_of_its_distance_away_and_the_painting_none(tmp_path) -> 
     assert both[STROKES] == pytest.approx(0.5)
 
 
-def test_scores_have_words() -> None:
+def test_scores_have_words():
     words = in_words({STROKES: 0.2, COLORS: 0.05, LIKENESS: 0.3})
     assert words == (
         "the painting's strokes are everywhere; light and colours are the painting's; "

@@ -43,17 +43,17 @@ def test_flicker_under_motion_by_hand(scene):
 
 
 def test_videos_that_do_not_belong_together(scene):
-    original = pan(scene, 3, dx=1)
-    with pytest.raises(UserError, match="stylised video ends after 2 frames"):
-        warping_error(original, original[:2])
-    with pytest.raises(UserError, match="original video ends after 2 frames"):
-        warping_error(original[:2], original)
-    with pytest.raises(UserError, match="frame 0 has shape"):
-        warping_error(original, [frame[:-1] for frame in original])
-    with pytest.raises(UserError, match="no two consecutive frames"):
-        warping_error(original[:1], original[:1])
-    with pytest.raises(UserError, match="too small"):
-        warping_error([frame[:8, :8] for frame in original], [frame[:8, :8] for frame in original])
+    video = pan(scene, 3, dx=1)
+    small = [frame[:8, :8] for frame in video]
+    for original, stylized, named in (
+        (video, video[:2], "stylised video .* 2 frames"),
+        (video[:2], video, "original video .* 2 frames"),
+        (video, [frame[:-1] for frame in video], "frame 0"),
+        (video[:1], video[:1], "two consecutive"),
+        (small, small, "too small"),
+    ):
+        with pytest.raises(UserError, match=named):
+            warping_error(original, stylized)
 
 
 def test_frames_are_streamed(scene):

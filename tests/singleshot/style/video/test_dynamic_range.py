@@ -6,7 +6,7 @@ from singleshot.style.video.dynamic_range import HLG, PQ, is_wide, to_bt709
 BT709, BT2020 = 1, 9
 
 
-def shown(code: float, primaries: int, transfer: int) -> np.ndarray:
+def shown(code, primaries, transfer):
     codes = np.full((1, 1, 3), round(code * 65535), np.uint16)
     return to_bt709(codes, primaries, transfer)[0, 0]
 
@@ -22,19 +22,19 @@ def shown(code: float, primaries: int, transfer: int) -> np.ndarray:
         (0.38, HLG, (26 / 203) ** (1 / 2.4) * 255),
     ],
 )
-def test_greys_are_those_of_their_light(code: float, transfer: int, expected: float) -> None:
+def test_greys_are_those_of_their_light(code, transfer, expected):
     result = shown(code, BT2020, transfer)
     assert np.ptp(result) <= 1
     assert result.mean() == pytest.approx(expected, abs=3)
 
 
-def test_highlights_are_compressed_in_order() -> None:
+def test_highlights_are_compressed_in_order():
     peaks = [int(shown(code, BT2020, PQ)[0]) for code in (0.58, 0.65, 0.75, 0.9, 1.0)]
     assert peaks == sorted(peaks)
     assert peaks[0] < 245 < peaks[2] <= 255
 
 
-def test_wide_primaries_become_bt709() -> None:
+def test_wide_primaries_become_bt709():
     """BT.709's red has these linear parts in BT.2020 (ITU-R BT.2087, table 2)."""
     red = np.array([0.6274, 0.0691, 0.0164]) ** (1 / 2.4)
     codes = (red * 65535).round().astype(np.uint16)[None, None]

@@ -251,7 +251,7 @@ def test_another_video_in_the_place_of_the_planned_one_is_an_error(tmp_path):
         list(read_segment(video, segment))
 
 
-def woven(number: int) -> np.ndarray:
+def woven(number):
     """A frame with a white bar that moves: its even lines are of one moment, its odd lines of the next."""
     frame = np.full((96, 128, 3), 60, np.uint8)
     for parity in (0, 1):
