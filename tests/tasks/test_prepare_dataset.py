@@ -142,15 +142,6 @@ def test_two_runs_are_equal_byte_for_byte(expert, tmp_path):
         assert str(tmp_path).encode() not in content
 
 
-def test_an_expert_for_another_environment(expert, tmp_path):
-    with pytest.raises(UserError, match=r"hopper\.safetensors: .*Walker2d"):
-        run(
-            DatasetParams("Walker2d", LOCOMOTION["Walker2d"], DataConfig(seed=0)),
-            {"expert": expert},
-            tmp_path / "out",
-        )
-
-
 @pytest.fixture
 def d4rl_file(tmp_path):
     path = tmp_path / "hopper_tiny-v2.hdf5"
@@ -196,11 +187,21 @@ def test_a_d4rl_file(d4rl_file, tmp_path, monkeypatch, local):
     assert sorted(files(tmp_path / "out")) == ["card.json", "transitions.safetensors"]
 
 
-def test_a_local_d4rl_file_with_another_checksum_or_gone(d4rl_file, tmp_path):
-    with pytest.raises(UserError, match=r"hopper_tiny-v2\.hdf5: .*not 00"):
-        run(d4rl_params(str(d4rl_file), "00"), {"d4rl": d4rl_file}, tmp_path / "a")
-    with pytest.raises(UserError, match=r"gone\.hdf5: .*offline_rl\.data\.d4rl\.Hopper\.url"):
-        run(d4rl_params("gone.hdf5"), {"d4rl": tmp_path / "gone.hdf5"}, tmp_path / "b")
+def test_data_of_another_environment_or_checksum_is_refused(expert, d4rl_file, tmp_path):
+    walker = DatasetParams("Walker2d", LOCOMOTION["Walker2d"], DataConfig(seed=0))
+    for number, (params, inputs, named) in enumerate(
+        [
+            (walker, {"expert": expert}, r"hopper\.safetensors: .*Walker2d"),
+            (d4rl_params(str(d4rl_file), "00"), {"d4rl": d4rl_file}, r"hopper_tiny-v2\.hdf5: .*00"),
+            (
+                d4rl_params("gone"),
+                {"d4rl": tmp_path / "gone"},
+                r"gone: .*offline_rl\.data\.d4rl\.Hopper\.url",
+            ),
+        ]
+    ):
+        with pytest.raises(UserError, match=named):
+            run(params, inputs, tmp_path / str(number))
 
 
 def test_a_minari_directory_gives_the_same_transitions_again(expert, tmp_path):

@@ -63,16 +63,8 @@ def test_an_opened_policy_says_what_goes_in_and_comes_out(tmp_path):
     assert opened.outputs == ("action",)
 
 
-@pytest.mark.parametrize(
-    ("sparsity", "form", "advice"),
-    [
-        (0, "masked", "ask for dense"),
-        (0, "compacted", "ask for dense"),
-        (0.9, "dense", "masked or compacted"),
-    ],
-)
-def test_a_form_that_an_agent_has_not(tmp_path, sparsity, form, advice):
+@pytest.mark.parametrize(("sparsity", "form"), [(0, "compacted"), (0.9, "dense")])
+def test_a_form_that_an_agent_has_not(tmp_path, sparsity, form):
     path = save_agent(tmp_path / "agent.safetensors", "bc", sparsity)
-    with pytest.raises(UserError, match=advice) as caught:
+    with pytest.raises(UserError, match=str(path)):
         open_policy(path, form)
-    assert str(path) in str(caught.value)
