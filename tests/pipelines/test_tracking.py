@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -41,6 +40,7 @@ class Outer:
 
 
 OTHER = Cell("Hopper/other", add_up, Outer(Inner(0.5), (1, 2)))
+BROKEN = Cell("broken", add_up, SumParams(9))
 
 
 @pytest.fixture
@@ -145,27 +145,13 @@ def test_steps_replayed_by_the_next_driver_are_recorded_once(config, store):
         raise KeyboardInterrupt
     with tracking(config, "train", "smoke") as tracker:
         tracker.started(CELL)
+        tracker.metrics(CELL, 2, {"sum": 20})
+        tracker.started(CELL)  # once more, as its worker was lost
         for step in (2, 3, 4):
             tracker.metrics(CELL, step, {"sum": step * 10})
         finish(tracker, store, CELL)
     assert history("sum") == [(1, 10), (2, 20), (3, 30), (4, 40)]
     assert len(runs()) == 2  # one cell, one stage
-
-
-def test_steps_replayed_after_a_lost_worker_are_recorded_once(config, store):
-    """A driver goes on with a run of the last session, loses the worker, and starts the cell once more."""
-    with contextlib.suppress(KeyboardInterrupt), tracking(config, "train", "smoke") as tracker:
-        tracker.started(CELL)
-        tracker.metrics(CELL, 1, {"sum": 10})
-        raise KeyboardInterrupt
-    with tracking(config, "train", "smoke") as tracker:
-        tracker.started(CELL)
-        tracker.metrics(CELL, 2, {"sum": 20})
-        tracker.started(CELL)
-        for step in (2, 3):
-            tracker.metrics(CELL, step, {"sum": step * 10})
-        finish(tracker, store, CELL)
-    assert history("sum") == [(1, 10), (2, 20), (3, 30)]
 
 
 def test_a_cell_that_was_kept_just_before_the_driver_died_is_finished_when_it_is_reused(config, store):
@@ -245,38 +231,25 @@ def test_an_experiment_says_what_it_is_until_someone_says_more(config):
     assert experiment().tags["mlflow.note.content"] == "mine"
 
 
-def test_weights_and_data_are_no_artifacts(config, store):
-    with tracking(config, "train", "smoke") as tracker:
-        tracker.started(CELL)
-        page = {"index.html": "1" * 1_000_001}
-        finish(tracker, store, CELL, small="1", large="1" * 1_000_001, **page)
-    assert artifacts(cell_runs()[0]) == {"small", "index.html", "cell.json"}
-
-
-def test_a_failure_is_told_with_its_traceback(config):
-    with pytest.raises(ZeroDivisionError), tracking(config, "train", "smoke") as tracker:  # noqa: PT012
-        tracker.started(CELL)
-        tracker.started(OTHER)
-        tracker.failed(CELL, "Traceback: the toy broke")
-        raise ZeroDivisionError
-    assert {run.info.status for run in runs()} == {"FAILED"}
-    (run,) = runs(f"tags.cell = '{CELL.digest}'")
-    text = client().download_artifacts(run.info.run_id, "error.txt")
-    assert Path(text).read_text(encoding="utf-8") == "Traceback: the toy broke"
-
-
-def test_an_interrupt_closes_every_open_run(config, store):
+def test_an_interrupt_closes_every_open_run_and_a_failure_has_its_traceback(config, store):
     with pytest.raises(KeyboardInterrupt), tracking(config, "train", "smoke") as tracker:  # noqa: PT012
-        for cell in (CELL, OTHER):
+        for cell in (CELL, OTHER, BROKEN):
             tracker.started(cell)
         finish(tracker, store, OTHER)
         tracker.metrics(CELL, 1, {"sum": 5})
+        tracker.failed(BROKEN, "Traceback: the toy broke")
         raise KeyboardInterrupt
     assert {run.info.run_name: run.info.status for run in runs()} == {
-        "Hopper/sum": "KILLED", "Hopper/other": "FINISHED", "train (smoke)": "KILLED"
-    }  # fmt: skip
+        "Hopper/sum": "KILLED",
+        "Hopper/other": "FINISHED",
+        "broken": "FAILED",
+        "train (smoke)": "KILLED",
+    }
     (run,) = runs(f"tags.cell = '{CELL.digest}'")
     assert run.data.metrics == {"sum": 5}  # what was buffered is kept
+    (run,) = runs(f"tags.cell = '{BROKEN.digest}'")
+    text = client().download_artifacts(run.info.run_id, "error.txt")
+    assert Path(text).read_text(encoding="utf-8") == "Traceback: the toy broke"
 
 
 DRIVER = """
@@ -291,30 +264,16 @@ with tracking(TrackingConfig("sqlite:///mlflow.db"), "train", "smoke") as tracke
 """
 
 
-@pytest.fixture
-def other_driver(config):
-    """Another process, with a cell's run open."""
+@pytest.mark.slow
+def test_only_runs_of_dead_drivers_are_closed(config):
     root = Path(__file__).parents[2]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ["PYTHONPATH"]])}
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline() == "open\n"
-    yield process
-    process.kill()
-    process.communicate()
-
-
-@pytest.mark.slow
-def test_only_runs_of_dead_drivers_are_closed(config, other_driver):
-    with tracking(config, "train", "paper"):
-        assert cell_runs()[0].info.status == "RUNNING"
-    other_driver.send_signal(signal.SIGKILL)
-    other_driver.wait()
+    command, pipe = [sys.executable, "-c", DRIVER], subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as other:
+        assert other.stdout.readline() == "open\n"
+        with tracking(config, "train", "paper"):
+            assert cell_runs()[0].info.status == "RUNNING"
+        other.kill()
     assert cell_runs()[0].info.status == "RUNNING"
     with tracking(config, "sizes", "smoke"):
         pass
@@ -414,29 +373,26 @@ def test_artifacts_are_there_while_a_cell_runs_and_tables_with_the_stage(config,
         }.items():
             tracker.artifact(CELL, name, store.save_artifact(CELL, name, content))
         (run,) = cell_runs()
-        assert artifacts(run) == {"previews", "6.jpg"}
+        assert artifacts(run) == {"previews", "6.jpg"}  # neither weights nor data
         shown = client().list_artifacts(run.info.run_id, "previews")
         assert [file.path for file in shown] == ["previews/5.jpg"]
         tracker.table(table)
+        large = "1" * 1_000_001
+        finish(tracker, store, CELL, small="1", large=large, **{"index.html": large})
+    assert {"small", "index.html", "cell.json"} <= artifacts(run)
+    assert "large" not in artifacts(run)
     (parent,) = runs("tags.kind = 'stage'")
     assert artifacts(parent) == {"scores.csv"}
 
 
 @pytest.mark.parametrize(
-    ("uri", "reason"),
-    [
-        ("sqlite:////proc/none/runs.db", "unable to open database file"),
-        ("sqlite:///", "no address of runs; give sqlite:///FILE"),
-        ("sqlite:///{text}", "file is not a database"),
-        ("file:///runs", "no address of runs; give sqlite:///FILE"),
-        ("notauri", "no address of runs; give sqlite:///FILE"),
-    ],
+    "uri", ["sqlite:////proc/none/runs.db", "sqlite:///", "sqlite:///{text}", "file:///runs", "notauri"]
 )
-def test_an_address_of_no_use_is_told_at_once(tmp_path, monkeypatch, uri, reason):
+def test_an_address_of_no_use_is_told_at_once(tmp_path, monkeypatch, uri):
     monkeypatch.chdir(tmp_path)
     Path("text").write_bytes(bytes(range(256)) * 4)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(text=tmp_path / "text"))
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("MLflow tries again"))
-    with pytest.raises(UserError, match=f"^MLflow at .*{reason}"), tracking(TrackingConfig(), "t", "smoke"):
+    with pytest.raises(UserError, match=r"^MLflow at "), tracking(TrackingConfig(), "t", "smoke"):
         pass
     assert Path("text").read_bytes() == bytes(range(256)) * 4
