@@ -1,7 +1,6 @@
 """Files in D4RL's own format, whole and damaged; the boundary rule on episodes made by hand."""
 
 import gzip
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,7 +62,7 @@ TERMINALS = [0, 1, 0, 0, 0, 0, 1, 0, 0]
 TIMEOUTS = [0, 0, 0, 0, 1, 0, 1, 0, 0]
 
 
-def test_boundaries_without_recorded_next_observations(tmp_path: Path) -> None:
+def test_boundaries_without_recorded_next_observations(tmp_path: Path):
     dataset = read_d4rl(write(tmp_path / "a.hdf5", TERMINALS, TIMEOUTS), HOPPER)
     assert rows(dataset) == [
         (0, 1, False),
@@ -81,14 +80,14 @@ def test_boundaries_without_recorded_next_observations(tmp_path: Path) -> None:
     assert dataset.returns.tolist() == [0 + 1, 5 + 6]
 
 
-def test_boundaries_with_recorded_next_observations(tmp_path: Path) -> None:
+def test_boundaries_with_recorded_next_observations(tmp_path: Path):
     path = write(tmp_path / "a.hdf5", TERMINALS, TIMEOUTS, next_observations=recorded(9))
     dataset = read_d4rl(path, HOPPER)
     assert rows(dataset) == [(i, i + 0.5, i in (1, 6)) for i in range(9)]
     assert dataset.returns.tolist() == [1, 11]
 
 
-def test_without_timeouts_an_episode_ends_after_a_thousand_steps(tmp_path: Path) -> None:
+def test_without_timeouts_an_episode_ends_after_a_thousand_steps(tmp_path: Path):
     """Rows 0-2 end in a terminal; then 1,000 to the limit (3-1002), and one more to the file's end."""
     terminals = [0, 0, 1] + [0] * 1001
     dataset = read_d4rl(write(tmp_path / "a.hdf5", terminals), HOPPER)
@@ -99,15 +98,7 @@ def test_without_timeouts_an_episode_ends_after_a_thousand_steps(tmp_path: Path)
     assert dataset.returns.tolist() == [0 + 1 + 2, sum(range(3, 1003))]
 
 
-def test_full_episodes_in_a_row(tmp_path: Path) -> None:
-    """As HalfCheetah's files are: no terminal at all."""
-    dataset = read_d4rl(write(tmp_path / "a.hdf5", [0] * 2500), HOPPER)
-    kept = [int(s) for s, _, _ in rows(dataset)]
-    assert kept == [*range(999), *range(1000, 1999), *range(2000, 2499)]
-    assert dataset.returns.tolist() == [sum(range(1000)), sum(range(1000, 2000))]
-
-
-def test_agrees_with_d4rls_own_rule_on_random_episodes(tmp_path: Path) -> None:
+def test_agrees_with_d4rls_own_rule_on_random_episodes(tmp_path: Path):
     """The rule of `d4rl.qlearning_dataset`, one step after another."""
     random = np.random.default_rng(0)
     terminals = (random.random(5000) < 0.002).astype(int)
@@ -125,34 +116,55 @@ def test_agrees_with_d4rls_own_rule_on_random_episodes(tmp_path: Path) -> None:
 
 
 n = len(TERMINALS)
-DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
-    "missing keys": ({"rewards": None, "terminals": None}, "'rewards', 'terminals'"),
-    "NaN": ({"rewards": np.where(np.arange(n) == 3, np.nan, 0)}, r"'rewards' .* nan at \(3,\)"),
-    "lengths differ": ({"rewards": np.zeros(n - 1)}, r"'rewards' .*\(8,\)"),
-    "next lengths differ": ({"next_observations": recorded(n + 1)}, r"'next_observations' .*\(10, 11\)"),
-    "two observations more": ({"observations": np.zeros((n + 2, 11))}, r"'observations' .*\(11, 11\)"),
-    "wrong observations": ({"observations": np.zeros((n, 17))}, r"'observations' .*\(9, 17\), Hopper"),
-    "wrong actions": ({"actions": np.zeros((n, 6))}, r"'actions' .*\(9, 6\), Hopper"),
-    "scalar": ({"terminals": 0}, "'terminals'"),
-    "a group": ({"rewards": None, "rewards/own": np.zeros(n)}, r"'rewards' .*\(own\)"),
-    "text": ({"rewards": np.full(n, b"1.0")}, "'rewards' holds no numbers"),
-    "lowest integers": ({"rewards": np.full(n, np.iinfo(np.int64).min)}, r"'rewards' reach 9\.2e\+18"),
-    "huge states": ({"observations": np.full((n, 11), -3e24)}, r"'observations' reach 3e\+24"),
-    "signs": ({"terminals": np.where(TERMINALS, 1, -1)}, r"'terminals' holds -1 at \(0,\)"),
-    "counts": ({"episode_terminals": np.arange(n)}, r"'episode_terminals' holds 2 at \(2,\)"),
-    "action range": ({"actions": np.full((n, 3), -128, np.int8)}, "'actions' reach 128 times"),
-}
+DAMAGE: list[tuple[str, dict[str, Any]]] = [
+    ("'rewards', 'terminals'", {"rewards": None, "terminals": None}),
+    ("'rewards' holds nan at (3,)", {"rewards": np.where(np.arange(n) == 3, np.nan, 0)}),
+    ("'rewards' has shape (8,)", {"rewards": np.zeros(n - 1)}),
+    ("'next_observations' has shape (10, 11)", {"next_observations": recorded(n + 1)}),
+    ("'observations' has shape (11, 11)", {"observations": np.zeros((n + 2, 11))}),
+    ("'observations' has shape (9, 17), Hopper", {"observations": np.zeros((n, 17))}),
+    ("'actions' has shape (9, 6), Hopper", {"actions": np.zeros((n, 6))}),
+    ("'terminals'", {"terminals": 0}),
+    ("'rewards'", {"rewards": None, "rewards/own": np.zeros(n)}),
+    ("'rewards' holds no numbers", {"rewards": np.full(n, b"1.0")}),
+    ("'rewards' reach 9.2e+18", {"rewards": np.full(n, np.iinfo(np.int64).min)}),
+    ("'observations' reach 3e+24", {"observations": np.full((n, 11), -3e24)}),
+    ("'terminals' holds -1 at (0,)", {"terminals": np.where(TERMINALS, 1, -1)}),
+    ("'episode_terminals' holds 2 at (2,)", {"episode_terminals": np.arange(n)}),
+    ("'actions' reach 128", {"actions": np.full((n, 3), -128, np.int8)}),
+    ("'rewards' lies in another file", {"rewards": h5py.ExternalLink("other.hdf5", "/rewards")}),
+    ("'rewards' lies in another file", {"rewards": h5py.SoftLink("/beside/rewards")}),
+]
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_one_clear_error(tmp_path: Path, damage: str) -> None:
-    changed, message = DAMAGE[damage]
-    path = write(tmp_path / "hopper.hdf5", TERMINALS, TIMEOUTS, **changed)
-    with pytest.raises(UserError, match=rf"hopper\.hdf5: .*{message}"):
-        read_d4rl(path, HOPPER)
+def refused(path: Path, named: str, environment: Environment | None = HOPPER):
+    with pytest.raises(UserError) as caught:
+        read_d4rl(path, environment)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
-def test_single_numbers_are_vectors_of_one(tmp_path: Path) -> None:
+def test_damage_is_one_clear_error(tmp_path: Path):
+    write(tmp_path / "other.hdf5", TERMINALS)
+    path = tmp_path / "hopper.hdf5"
+    for named, changed in DAMAGE:
+        beside = h5py.ExternalLink("other.hdf5", "/")
+        refused(write(path, TERMINALS, TIMEOUTS, **{"beside": beside} | changed), named)
+    refused(write(path, []), "no transition")
+    pictures = {"observations": np.zeros((n, 8, 8), np.uint8)}
+    refused(write(path, TERMINALS, **pictures), "'observations' is uint8 of shape (9, 8, 8)", None)
+    refused(write(path, TERMINALS, actions=np.arange(n)), "'actions' is int64 of shape (9,)", None)
+
+    whole = write(path, TERMINALS, TIMEOUTS).read_bytes()
+    for content in (whole[: len(whole) // 2], whole[:100], gzip.compress(whole), b"reward,done\n", b""):
+        path.write_bytes(content)
+        refused(path, "HDF5 can't read it (OSError")
+    for missing in (tmp_path / "gone.hdf5", tmp_path):
+        refused(missing, "")
+
+
+def test_single_numbers_are_vectors_of_one(tmp_path: Path):
     """Pendulum's torque, and without an environment a state of one number."""
     torques, angles = np.linspace(-2, 2, n), np.linspace(0, 1, n)
     states = {"observations": np.zeros((n, 3)), "next_observations": None}
@@ -166,58 +178,17 @@ def test_single_numbers_are_vectors_of_one(tmp_path: Path) -> None:
     assert (alone.state_size, alone.action_size) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"observations": np.zeros((n, 8, 8), np.uint8)}, r"'observations' is uint8 of shape \(9, 8, 8\)"),
-        ({"actions": np.arange(n)}, r"'actions' is int64 of shape \(9,\)"),
-    ],
-)
-def test_pictures_and_choices_are_no_vectors(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        read_d4rl(write(tmp_path / "a.hdf5", TERMINALS, **changed))
-
-
-def test_no_row_at_all(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no transition"):
-        read_d4rl(write(tmp_path / "a.hdf5", []), HOPPER)
-
-
-def test_truncated_missing_or_other_files(tmp_path: Path) -> None:
-    path = write(tmp_path / "hopper.hdf5", TERMINALS, TIMEOUTS)
-    whole = path.read_bytes()
-    for content in (whole[: len(whole) // 2], whole[:100], gzip.compress(whole), b"reward,done\n", b""):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=r"hopper\.hdf5: HDF5 can't read it \(OSError.*; give") as caught:
-            read_d4rl(path, HOPPER)
-        assert "\n" not in str(caught.value)
-    for missing in (tmp_path / "gone.hdf5", tmp_path):
-        with pytest.raises(UserError, match=str(missing)):
-            read_d4rl(missing, HOPPER)
-
-
-@pytest.mark.parametrize(
-    "link", [h5py.ExternalLink("other.hdf5", "/rewards"), h5py.SoftLink("/beside/rewards")]
-)
-def test_what_lies_in_another_file_is_refused(tmp_path: Path, link: Any) -> None:
-    write(tmp_path / "other.hdf5", TERMINALS)
-    path = write(tmp_path / "a.hdf5", TERMINALS, beside=h5py.ExternalLink("other.hdf5", "/"), rewards=link)
-    with pytest.raises(UserError, match=r"a\.hdf5: 'rewards' lies in another file"):
-        read_d4rl(path, HOPPER)
-
-
-def test_what_nobody_reads_is_not_checked(tmp_path: Path) -> None:
+def test_what_nobody_reads_is_not_checked(tmp_path: Path):
     path = write(tmp_path / "a.hdf5", TERMINALS, beside=h5py.ExternalLink("gone.hdf5", "/x"))
     with h5py.File(path, "a") as file:
         file.create_dataset("infos/pictures", (10**6, 10**5), "u1", chunks=(1, 10**5))
     assert len(read_d4rl(path, HOPPER).transitions) == 8
     with h5py.File(path, "a") as file:
         file.move("infos/pictures", "timeouts")
-    with pytest.raises(UserError, match="'timeouts' claims 100,000,000,000 bytes"):
-        read_d4rl(path, HOPPER)
+    refused(path, "'timeouts' claims 100,000,000,000 bytes")
 
 
-def test_a_filter_that_hdf5_lacks_is_named(tmp_path: Path) -> None:
+def test_a_filter_that_hdf5_lacks_is_named(tmp_path: Path):
     """As Blosc's, 32001, where hdf5plugin isn't installed; here a number that nobody registered."""
     path = write(tmp_path / "a.hdf5", TERMINALS, rewards=None)
     with h5py.File(path, "a") as file:
@@ -226,11 +197,10 @@ def test_a_filter_that_hdf5_lacks_is_named(tmp_path: Path) -> None:
         stored.set_filter(32999, h5py.h5z.FLAG_OPTIONAL)
         space = h5py.h5s.create_simple((n,))
         h5py.h5d.create(file.id, b"rewards", h5py.h5t.NATIVE_DOUBLE, space, stored)
-    with pytest.raises(UserError, match=r"a\.hdf5: 'rewards' is compressed by 32999, .*hdf5plugin"):
-        read_d4rl(path, HOPPER)
+    refused(path, "'rewards' is compressed by 32999")
 
 
-def test_columns_are_read_as_d4rl_does(tmp_path: Path) -> None:
+def test_columns_are_read_as_d4rl_does_and_ends_as_d3rlpy_does(tmp_path: Path):
     flat = read_d4rl(write(tmp_path / "a.hdf5", TERMINALS, TIMEOUTS), HOPPER)
     columns = {"rewards": np.arange(n, dtype=np.float64)[:, None]}
     columns |= {"terminals": np.array(TERMINALS)[:, None], "timeouts": np.array(TIMEOUTS)[:, None]}
@@ -238,6 +208,9 @@ def test_columns_are_read_as_d4rl_does(tmp_path: Path) -> None:
     assert rows(read) == rows(flat)
     assert read.transitions.rewards.tolist() == flat.transitions.rewards.tolist()
     assert read.doubts == ()
+    ends = np.array(TERMINALS) | np.array(TIMEOUTS)
+    d3rlpy = write(tmp_path / "c.hdf5", TERMINALS, episode_terminals=ends)
+    assert rows(read_d4rl(d3rlpy, HOPPER)) == rows(flat)
 
 
 def continuous(n: int, *starts: int) -> np.ndarray:
@@ -247,35 +220,31 @@ def continuous(n: int, *starts: int) -> np.ndarray:
     return following[:, None] * np.ones((1, 11), np.float32)
 
 
-def test_timeouts_that_are_never_marked_are_as_good_as_none(
+def test_full_episodes_in_a_row_whether_timeouts_are_missing_or_never_marked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    without = read_d4rl(write(tmp_path / "a.hdf5", [0] * 2500), HOPPER)
-    unmarked = read_d4rl(write(tmp_path / "b.hdf5", [0] * 2500, [0] * 2500), HOPPER)
-    assert rows(unmarked) == rows(without)
-    assert unmarked.returns.tolist() == without.returns.tolist()
+):
+    """As HalfCheetah's files are: no terminal at all."""
+    for timeouts in (None, [0] * 2500):
+        dataset = read_d4rl(write(tmp_path / "a.hdf5", [0] * 2500, timeouts), HOPPER)
+        kept = [int(s) for s, _, _ in rows(dataset)]
+        assert kept == [*range(999), *range(1000, 1999), *range(2000, 2499)]
+        assert dataset.returns.tolist() == [sum(range(1000)), sum(range(1000, 2000))]
     assert ["cut after 1,000 steps" in record.getMessage() for record in caplog.records] == [True, True]
 
 
-def test_unmarked_ends_are_seen_where_next_observations_are_recorded(tmp_path: Path) -> None:
-    """Three episodes of 300, 700 and 1,000 steps, of which no flag tells."""
-    path = write(
-        tmp_path / "a.hdf5", [0] * 2000, [0] * 2000, next_observations=continuous(2000, 300, 1000, 2000)
-    )
-    dataset = read_d4rl(path, HOPPER)
-    assert len(dataset.transitions) == 2000
-    assert dataset.episodes == 3
+def test_unmarked_ends_are_seen_where_next_observations_are_recorded(tmp_path: Path):
+    """Three episodes of 300, 700 and 1,000 steps, of which no flag tells; and one longer than the limit."""
+    path, none = tmp_path / "a.hdf5", [0] * 2000
+    following = continuous(2000, 300, 1000, 2000)
+    dataset = read_d4rl(write(path, none, none, next_observations=following), HOPPER)
+    assert (len(dataset.transitions), dataset.episodes) == (2000, 3)
     assert dataset.returns.tolist() == [sum(range(1000, 2000))]
     assert dataset.doubts == ("2 episodes end without a terminal or a time-out that says so",)
+    long = read_d4rl(write(path, none, none, next_observations=continuous(2000)), HOPPER)
+    assert (len(long.transitions), long.episodes, long.doubts) == (2000, 1, ())
 
 
-def test_an_episode_longer_than_the_limit_stays_whole_where_next_observations_show_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.hdf5", [0] * 1500, [0] * 1500, next_observations=continuous(1500))
-    dataset = read_d4rl(path, HOPPER)
-    assert (len(dataset.transitions), dataset.episodes, dataset.doubts) == (1500, 1, ())
-
-
-def test_a_terminal_at_the_time_limit_is_a_time_out(tmp_path: Path) -> None:
+def test_a_terminal_at_the_time_limit_is_a_time_out(tmp_path: Path):
     """Rows 0-999 reach the limit, 1000-1001 end before it."""
     ends = [0] * 999 + [1, 0, 1]
     dataset = read_d4rl(write(tmp_path / "a.hdf5", ends, [0] * 1002), HOPPER)
@@ -285,13 +254,7 @@ def test_a_terminal_at_the_time_limit_is_a_time_out(tmp_path: Path) -> None:
     assert dataset.doubts == ("1 'terminals' stand at the time limit, read as time-outs",)
 
 
-def test_terminals_that_all_come_after_the_same_number_of_steps_are_doubtful(tmp_path: Path) -> None:
-    dataset = read_d4rl(write(tmp_path / "a.hdf5", ([0] * 49 + [1]) * 3, [0] * 150), HOPPER)
-    assert dataset.transitions.terminals.sum() == 3
-    assert dataset.doubts == ("every terminal comes after 50 steps, as a time limit would",)
-
-
-def test_the_first_state_of_the_next_episode_is_not_taken_for_an_outcome(tmp_path: Path) -> None:
+def test_the_first_state_of_the_next_episode_is_not_taken_for_an_outcome(tmp_path: Path):
     """As vectorised environments return it that reset themselves: at rows 2 and 4, but not at 6."""
     timeouts = [0, 0, 1, 0, 1, 0, 1, 0, 0]
     path = write(tmp_path / "a.hdf5", [0] * 9, timeouts, next_observations=continuous(9, 7))
@@ -300,7 +263,7 @@ def test_the_first_state_of_the_next_episode_is_not_taken_for_an_outcome(tmp_pat
     assert "s' of 2 time-outs is the next episode's first state" in dataset.doubts[0]
 
 
-def test_the_state_after_the_last_step_may_be_a_row_more(tmp_path: Path) -> None:
+def test_the_state_after_the_last_step_may_be_a_row_more(tmp_path: Path):
     observations = np.arange(n + 1)[:, None] * np.ones(11)
     path = write(tmp_path / "a.hdf5", TERMINALS, [*TIMEOUTS[:-1], 1], observations=observations)
     dataset = read_d4rl(path, HOPPER)
@@ -308,60 +271,40 @@ def test_the_state_after_the_last_step_may_be_a_row_more(tmp_path: Path) -> None
     assert len(dataset.doubts) == 1
 
 
-def test_d3rlpys_ends_of_episodes_are_read(tmp_path: Path) -> None:
-    ends = np.array(TERMINALS) | np.array(TIMEOUTS)
-    path = write(tmp_path / "a.hdf5", TERMINALS, episode_terminals=ends)
-    assert rows(read_d4rl(path, HOPPER)) == rows(
-        read_d4rl(write(tmp_path / "b.hdf5", TERMINALS, TIMEOUTS), HOPPER)
-    )
-
-
-def test_actions_a_little_beyond_are_clipped_and_large_rewards_are_told(tmp_path: Path) -> None:
+def test_actions_a_little_beyond_are_clipped_and_large_rewards_are_told(tmp_path: Path):
     actions = np.zeros((n, 3))
     actions[3, 1] = -1.4
     path = write(tmp_path / "a.hdf5", TERMINALS, TIMEOUTS, actions=actions, rewards=np.full(n, 1e12))
     dataset = read_d4rl(path, HOPPER)
     assert dataset.transitions.actions.min() == -1
-    assert dataset.doubts == (
-        "3.7% of 'actions' are beyond [-1, 1] and were clipped",
-        "'rewards' reach 1e+12",
-    )
+    clipped, large = dataset.doubts
+    assert "3.7% of 'actions'" in clipped
+    assert "'rewards' reach 1e+12" in large
 
 
-FILLED = np.maximum(20 - np.arange(300), 0)[:, None]
-DOUBTS: dict[str, tuple[list[int], dict[str, Any], str]] = {
-    "masks": ([1, 0] * 150 + [1], {}, "most steps are terminals"),
-    "no rewards": ([0] * 300, {"rewards": np.zeros(300)}, "all 'rewards' are 0"),
-    "unfilled": (
-        [0] * 300,
-        {"observations": FILLED * np.ones(11), "rewards": FILLED},
-        "93% of the rows are 0",
-    ),
-    "shuffled": (
-        [0] * 300,
-        {"observations": np.random.default_rng(0).permutation(300)[:, None] * np.ones(11)},
-        r"successive rows differ by \d+%",
-    ),
-    "choices": ([0] * 300, {"actions": np.eye(300, 3) + 1}, "whole numbers"),
-}
-
-
-@pytest.mark.parametrize("doubt", DOUBTS)
-def test_what_is_doubtful_is_told_once(tmp_path: Path, doubt: str) -> None:
-    terminals, changed, words = DOUBTS[doubt]
-    found = read_d4rl(write(tmp_path / "a.hdf5", terminals, **changed)).doubts
-    assert len(found) == 1
-    assert re.search(words, found[0])
+def test_what_is_doubtful_is_told_once(tmp_path: Path):
+    filled, dense = np.maximum(20 - np.arange(300), 0)[:, None], np.ones(11)
+    shuffled = np.random.default_rng(0).permutation(300)[:, None] * dense
+    for doubt, terminals, changed in (
+        ("most steps are terminals", [1, 0] * 150 + [1], {}),
+        ("all 'rewards' are 0", [0] * 300, {"rewards": np.zeros(300)}),
+        ("93% of the rows are 0", [0] * 300, {"observations": filled * dense, "rewards": filled}),
+        ("successive rows differ by", [0] * 300, {"observations": shuffled}),
+        ("whole numbers", [0] * 300, {"actions": np.eye(300, 3) + 1}),
+        ("every terminal comes after 50 steps", ([0] * 49 + [1]) * 3, {}),
+    ):
+        (told,) = read_d4rl(write(tmp_path / "a.hdf5", terminals, **changed)).doubts
+        assert doubt in told
 
 
 @pytest.mark.parametrize("marked", [True, False])
-def test_one_row_is_a_dataset(tmp_path: Path, marked: bool) -> None:
+def test_one_row_is_a_dataset(tmp_path: Path, marked: bool):
     path = write(tmp_path / "a.hdf5", [int(marked)], [0], next_observations=None if marked else recorded(1))
     assert rows(read_d4rl(path, HOPPER)) == [(0, 0 if marked else 0.5, marked)]
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_file_that_is_open_for_writing_is_said_to_be(tmp_path: Path, killed: bool) -> None:
+def test_a_file_that_is_open_for_writing_is_said_to_be(tmp_path: Path, killed: bool):
     path = write(tmp_path / "a.hdf5", TERMINALS, TIMEOUTS)
     code = f"""
 import h5py, os, signal

@@ -1,8 +1,9 @@
 """Datasets written by Minari itself, whole and damaged, and fetched from a remote that is a directory."""
 
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from minari.storage.remotes.cloud_storage import CloudStorage
 from singleshot.errors import UserError
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import Episode
-from singleshot.rl.environments import LOCOMOTION, make_environment, spaces_of
+from singleshot.rl.environments import LOCOMOTION, Environment, make_environment, spaces_of
 
 HOPPER = LOCOMOTION["Hopper"]
 DATASET = "mujoco/hopper/tiny-v0"
@@ -60,8 +61,8 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return recorded_by_minari(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("inner", ["", "data"])
-def test_reads_what_minari_wrote(dataset: Path, inner: str) -> None:
+@pytest.mark.parametrize("inner", ["", "data", "data/main_data.hdf5", "data/metadata.json"])
+def test_reads_what_minari_wrote(dataset: Path, inner: str):
     loaded = read_minari(dataset / inner, HOPPER)
     transitions = loaded.transitions
     assert transitions.observations[:, 0].tolist() == [0, 1, 100, 101, 102]
@@ -70,9 +71,10 @@ def test_reads_what_minari_wrote(dataset: Path, inner: str) -> None:
     assert (transitions.actions == 0.5).all()
     assert loaded.episodes == 2
     assert loaded.returns.tolist() == [2]  # the other ended before its time limit without a terminal
+    assert inner.count("/") == 0 or local_minari(str(dataset / inner)) == dataset / "data"
 
 
-def test_minari_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minari_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     random = np.random.default_rng(0)
     written = [
         Episode(random.normal(size=(n + 1, 11)), random.uniform(-1, 1, (n, 3)), random.normal(size=n), n == 4)
@@ -92,57 +94,64 @@ def test_minari_reads_what_we_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         np.testing.assert_array_equal(theirs.truncations, ends & (not ours.terminated))
 
 
-def test_another_environment_of_the_same_sizes_is_told_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = recorded_by_minari(tmp_path, monkeypatch, "Walker2d")
-    with pytest.raises(UserError, match="Walker2d-v5, not in HalfCheetah-v5"):
-        read_minari(dataset, LOCOMOTION["HalfCheetah"])
+def test_another_environment_of_the_same_sizes_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    refused(recorded_by_minari(tmp_path, monkeypatch, "Walker2d"), "Walker2d-v5", LOCOMOTION["HalfCheetah"])
 
 
-def rewrite(file: h5py.File, key: str, values: np.ndarray) -> None:
+def rewrite(file: h5py.File, key: str, values: np.ndarray | None):
     del file[key]
-    file[key] = values
+    if values is not None:
+        file[key] = values
 
 
-DAMAGE = {
-    "missing key": (lambda f: f.pop("episode_1/rewards"), "'rewards'"),
-    "missing episode": (lambda f: f.pop("episode_1"), "'episode_1'"),
-    "NaN": (
-        lambda f: f["episode_1/observations"].write_direct(np.full((4, 11), np.nan)),
-        "episode 1: 'observations' holds nan",
-    ),
-    "action range": (lambda f: rewrite(f, "episode_0/actions", np.full((2, 3), 3.0)), "'actions' reach 3"),
-    "two observations less": (
-        lambda f: rewrite(f, "episode_0/observations", np.zeros((1, 11))),
-        r"episode 0: 'observations' has shape \(1, 11\), Hopper",
-    ),
-    "wrong dimensions": (
-        lambda f: rewrite(f, "episode_0/observations", np.zeros((3, 17))),
-        r"episode 0: 'observations' has shape \(3, 17\), Hopper",
-    ),
-    "goes on after its end": (
-        lambda f: rewrite(f, "episode_1/terminations", np.array([1, 0, 0])),
-        "episode 1: goes on",
-    ),
-    "records": (
-        lambda f: rewrite(f, "episode_0/rewards", np.zeros(2, [("own", "f4"), ("shaped", "f4")])),
-        "episode 0: 'rewards' holds no numbers",
-    ),
-}
+DAMAGE = [
+    ("'rewards'", "episode_1/rewards", None),
+    ("'episode_1'", "episode_1", None),
+    ("episode 1: 'observations' holds nan", "episode_1/observations", np.full((4, 11), np.nan)),
+    ("'actions' reach 3", "episode_0/actions", np.full((2, 3), 3.0)),
+    ("episode 0: 'observations' has shape (1, 11)", "episode_0/observations", np.zeros((1, 11))),
+    ("episode 0: 'observations' has shape (3, 17)", "episode_0/observations", np.zeros((3, 17))),
+    ("episode 1: goes on", "episode_1/terminations", np.array([1, 0, 0])),
+    ("episode 0: 'rewards'", "episode_0/rewards", np.zeros(2, [("own", "f4"), ("shaped", "f4")])),
+]
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_one_clear_error(dataset: Path, damage: str) -> None:
-    break_it, message = DAMAGE[damage]
-    with h5py.File(dataset / "data" / "main_data.hdf5", "a") as file:
-        break_it(file)
-    with pytest.raises(UserError, match=f"tiny-v0: .*{message}"):
-        read_minari(dataset, HOPPER)
+def refused(path: Path, named: str, environment: Environment | None = HOPPER):
+    """In one line. The error isn't held, or the file would stay open."""
+    with pytest.raises(UserError, match=rf"^.*{path.name}.*{re.escape(named)}.*\Z"):
+        read_minari(path, environment)
+
+
+@pytest.mark.parametrize(("named", "key", "values"), DAMAGE)
+def test_damage_is_one_clear_error(dataset: Path, named: str, key: str, values: np.ndarray | None):
+    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
+        rewrite(file, key, values)
+    refused(dataset, named)
+
+
+def test_what_is_no_dataset_is_one_clear_error(dataset: Path, tmp_path: Path):
+    data, metadata = dataset / "data/main_data.hdf5", dataset / "data/metadata.json"
+    whole = {path: path.read_bytes() for path in (data, metadata)}
+    for path in whole:
+        path.write_bytes(whole[path][: len(whole[path]) // 2])
+        refused(dataset, "Minari can't read it")
+        path.write_bytes(whole[path])
+    for changed, named in (
+        ({"env_spec": "{"}, "JSONDecodeError"),
+        ({"minari_version": "9.1"}, "9.1"),
+        ({"data_format": None}, "data_format"),
+    ):
+        about(dataset, **changed)
+        refused(dataset, named)
+        metadata.write_bytes(whole[metadata])
+    (tmp_path / "empty").mkdir()
+    refused(dataset.parent, "(tiny-v0)")
+    refused(tmp_path / "empty", "no Minari dataset")
+    refused(tmp_path / "gone", "no such folder")
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_several_arrays_are_no_vector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_arrays_are_no_vector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     goals = gymnasium.spaces.Dict({"goal": gymnasium.spaces.Box(-1, 1, (2,))})
     buffer = EpisodeBuffer(
@@ -159,106 +168,65 @@ def test_several_arrays_are_no_vector(tmp_path: Path, monkeypatch: pytest.Monkey
         read_minari(tmp_path / "dict-v0")
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64, np.int8])
-def test_flags_may_be_numbers(dataset: Path, kind: type) -> None:
+def test_flags_may_be_numbers(dataset: Path):
     expected = read_minari(dataset, HOPPER)
-    with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
-        for key in ("episode_0/terminations", "episode_0/truncations", "episode_1/truncations"):
-            rewrite(file, key, file[key][()].astype(kind))
-    loaded = read_minari(dataset, HOPPER)
-    assert loaded.transitions.terminals.tolist() == expected.transitions.terminals.tolist()
-    assert loaded.returns.tolist() == expected.returns.tolist()
+    for kind in (np.float32, np.float64, np.int8):
+        with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
+            for key in ("episode_0/terminations", "episode_0/truncations", "episode_1/truncations"):
+                rewrite(file, key, file[key][()].astype(kind))
+        loaded = read_minari(dataset, HOPPER)
+        assert loaded.transitions.terminals.tolist() == expected.transitions.terminals.tolist()
+        assert loaded.returns.tolist() == expected.returns.tolist()
 
 
-def test_without_an_environment_single_numbers_are_vectors_but_choices_are_not(dataset: Path) -> None:
+def test_without_an_environment_single_numbers_are_vectors_but_choices_are_not(dataset: Path):
     with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
         for name in ("episode_0", "episode_1"):
             rewrite(file, f"{name}/actions", file[f"{name}/actions"][:, 0])
     assert read_minari(dataset).transitions.actions.tolist() == [[0.5]] * 5
-    for values, words in (
-        (np.arange(3), r"int64 of shape \(3,\)"),
-        (np.zeros((3, 4, 4), np.uint8), r"uint8 of shape \(3, 4, 4\)"),
-    ):
+    for values in (np.arange(3), np.zeros((3, 4, 4), np.uint8)):
         with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
             rewrite(file, "episode_0/observations", values)
-        with pytest.raises(UserError, match=f"episode 0: 'observations' is {words}; agents take vectors"):
-            read_minari(dataset)
+        refused(dataset, f"episode 0: 'observations' is {values.dtype} of shape {values.shape}", None)
 
 
-@pytest.mark.parametrize("name", ["main_data.hdf5", "metadata.json"])
-def test_truncated_files_are_one_clear_error(dataset: Path, name: str) -> None:
-    path = dataset / "data" / name
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    with pytest.raises(UserError, match="tiny-v0: Minari can't read it") as caught:
-        read_minari(dataset, HOPPER)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_folder_that_is_no_dataset(dataset: Path, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    for path, words in (
-        (dataset.parent, r"hopper: a folder of Minari datasets \(tiny-v0\)"),
-        (tmp_path / "empty", "empty: no Minari dataset"),
-        (tmp_path / "gone", "gone: no such folder"),
-    ):
-        with pytest.raises(UserError, match=words):
-            read_minari(path, HOPPER)
-
-
-def about(dataset: Path, **changed: Any) -> None:
+def about(dataset: Path, **changed: Any):
     """Change what the metadata say, or leave it out where it is None."""
     path = dataset / "data/metadata.json"
     metadata = json.loads(path.read_text()) | changed
     path.write_text(json.dumps({name: value for name, value in metadata.items() if value is not None}))
 
 
-def environment(dataset: Path, **changed: Any) -> None:
+def environment(dataset: Path, **changed: Any):
     spec = json.loads(json.loads((dataset / "data/metadata.json").read_text())["env_spec"])
     about(dataset, env_spec=json.dumps(spec | changed))
 
 
-WRAPPER = {"name": "RewardScale", "entry_point": "mine:RewardScale", "kwargs": None}
-DOUBTS: dict[str, tuple[Callable[[Path], None], str]] = {
-    "no environment": (lambda d: about(d, env_spec=None), "does not say in which environment"),
-    "other rewards": (lambda d: environment(d, kwargs={"healthy_reward": 0}), "had healthy_reward=0"),
-    "other limit": (lambda d: environment(d, max_episode_steps=3000), "time limit was 3,000 steps"),
-    "other version": (
-        lambda d: environment(d, id="Hopper-v4"),
-        "in Hopper-v4, and agents will act in Hopper-v5",
-    ),
-    "wrapped": (lambda d: environment(d, additional_wrappers=[WRAPPER]), "wrapped in RewardScale"),
-}
+def test_doubtful_datasets_are_used_and_one_line_says_so(dataset: Path, caplog: pytest.LogCaptureFixture):
+    metadata = dataset / "data/metadata.json"
+    whole = metadata.read_bytes()
+    wrapper = {"name": "RewardScale", "entry_point": "mine:RewardScale", "kwargs": None}
+    for change, named in (
+        ({"kwargs": {"healthy_reward": 0}}, "healthy_reward=0"),
+        ({"max_episode_steps": 3000}, "3,000 steps"),
+        ({"id": "Hopper-v4"}, "Hopper-v4"),
+        ({"additional_wrappers": [wrapper]}, "RewardScale"),
+        (None, "environment"),
+    ):
+        caplog.clear()
+        metadata.write_bytes(whole)
+        if change:
+            environment(dataset, **change)
+        else:
+            about(dataset, env_spec=None)
+        loaded = read_minari(dataset, HOPPER)
+        assert len(loaded.transitions) == 5
+        (told,) = loaded.doubts
+        assert named in told
+        assert [record.getMessage() for record in caplog.records] == [f"{dataset}: used, though {told}"]
 
 
-@pytest.mark.parametrize("doubt", DOUBTS)
-def test_doubtful_datasets_are_used_and_one_line_says_so(
-    dataset: Path, doubt: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    change, words = DOUBTS[doubt]
-    change(dataset)
-    loaded = read_minari(dataset, HOPPER)
-    assert len(loaded.transitions) == 5
-    (told,) = loaded.doubts
-    assert words in told
-    assert [record.getMessage() for record in caplog.records] == [f"{dataset}: used, though {told}"]
-
-
-WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "no JSON in JSON": ({"env_spec": "{"}, "JSONDecodeError"),
-    "a newer Minari": ({"minari_version": "9.1"}, "9.1"),
-    "no format": ({"data_format": None}, "data_format"),
-}
-
-
-@pytest.mark.parametrize("mistake", WRONG)
-def test_what_minari_can_t_read_is_told_in_its_words(dataset: Path, mistake: str) -> None:
-    changed, words = WRONG[mistake]
-    about(dataset, **changed)
-    with pytest.raises(UserError, match=f"tiny-v0: Minari can't read it .*{words}"):
-        read_minari(dataset, HOPPER)
-
-
-def test_metadata_import_no_module(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metadata_import_no_module(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Minari makes the environment by its entry point if metadata lack spaces."""
     (tmp_path / "from_metadata.py").write_text("raise AssertionError('this code runs')")
     monkeypatch.syspath_prepend(tmp_path)
@@ -269,13 +237,7 @@ def test_metadata_import_no_module(dataset: Path, tmp_path: Path, monkeypatch: p
         read_minari(dataset, HOPPER)
 
 
-@pytest.mark.parametrize("name", ["main_data.hdf5", "metadata.json"])
-def test_a_dataset_is_given_by_its_files(dataset: Path, name: str) -> None:
-    assert local_minari(str(dataset / "data" / name)) == dataset / "data"
-    assert len(read_minari(dataset / "data" / name, HOPPER).transitions) == 5
-
-
-def test_episodes_without_their_last_observation_lose_a_step_unless_it_is_terminal(dataset: Path) -> None:
+def test_episodes_without_their_last_observation_lose_a_step_unless_it_is_terminal(dataset: Path):
     with h5py.File(dataset / "data/main_data.hdf5", "a") as file:
         for name, steps in (("episode_0", 2), ("episode_1", 3)):
             rewrite(file, f"{name}/observations", file[f"{name}/observations"][:steps])
@@ -287,7 +249,7 @@ def test_episodes_without_their_last_observation_lose_a_step_unless_it_is_termin
     assert len(loaded.doubts) == 1
 
 
-def test_a_terminal_at_the_time_limit_is_a_time_out(tmp_path: Path) -> None:
+def test_a_terminal_at_the_time_limit_is_a_time_out(tmp_path: Path):
     random = np.random.default_rng(0)
     full = Episode(random.normal(size=(1001, 11)), np.zeros((1000, 3)), np.ones(1000), True)
     write_minari([full], tmp_path, "full-v0", HOPPER, "none")
@@ -300,7 +262,7 @@ def test_a_terminal_at_the_time_limit_is_a_time_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variable", [True, False])
 def test_ids_are_looked_up_where_minari_keeps_its_datasets(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: bool
-) -> None:
+):
     monkeypatch.delenv("MINARI_DATASETS_PATH", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert local_minari(DATASET) is None
@@ -319,7 +281,7 @@ class DirectoryRemote(CloudStorage):
 
     root: Path | None = None
 
-    def __init__(self, *_: str | None) -> None:
+    def __init__(self, *_: str | None):
         if self.root is None:
             raise ConnectionError("unplugged")
 
@@ -330,17 +292,17 @@ class DirectoryRemote(CloudStorage):
     def get_dataset_metadata(self, dataset_id: str) -> dict:
         return json.loads((self.root / dataset_id / "data" / "metadata.json").read_text())
 
-    def download_dataset(self, dataset_id: str, path: Path) -> None:
+    def download_dataset(self, dataset_id: str, path: Path):
         shutil.copytree(self.root / dataset_id, path / dataset_id)
 
     def list_namespaces(self) -> Iterable[str]:
         return ["mujoco", "mujoco/hopper"]
 
-    def download_namespace_metadata(self, namespace: str, path: Path) -> None:
+    def download_namespace_metadata(self, namespace: str, path: Path):
         (path / namespace).mkdir(parents=True, exist_ok=True)
         shutil.copy(self.root / namespace / "namespace_metadata.json", path / namespace)
 
-    def upload_dataset(self, dataset_id: str) -> None:
+    def upload_dataset(self, dataset_id: str):
         raise NotImplementedError
 
     upload_namespace = upload_dataset
@@ -356,7 +318,7 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> type[DirectoryRemote]:
 
 def test_fetches_into_the_directory_it_is_given(
     remote: type[DirectoryRemote], dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     remote.root = dataset.parents[2]
     home = tmp_path / "home"
     monkeypatch.setenv("HOME", str(home))
@@ -368,7 +330,7 @@ def test_fetches_into_the_directory_it_is_given(
         fetch_minari("mujoco/hopper/other-v0", tmp_path / "fetched")
 
 
-def test_no_network_is_one_clear_error(remote: type[DirectoryRemote], tmp_path: Path) -> None:
+def test_no_network_is_one_clear_error(remote: type[DirectoryRemote], tmp_path: Path):
     assert remote.root is None
     with pytest.raises(UserError, match=f"{DATASET}.*ConnectionError: unplugged"):
         fetch_minari(DATASET, tmp_path)
