@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pydantic
 import pytest
@@ -83,7 +82,7 @@ def test_a_small_decoder_of_bc_by_hand():
     assert small.layers["decoder.2"] == (155, 6)
 
 
-def test_pruned_weights_are_saved_without_a_sign(agent, tmp_path):
+def test_files_hold_weights_as_nn_linear_does_and_pruned_ones_without_a_sign(agent, tmp_path):
     """In a network that was multiplied by its mask, half of them are -0.0."""
     networks = {
         name: network.with_weights(
@@ -92,32 +91,26 @@ def test_pruned_weights_are_saved_without_a_sign(agent, tmp_path):
         for name, network in agent.networks.items()
     }
     replace(agent, networks=networks).save(tmp_path / "agent.safetensors")
-    for key, tensor in safetensors.torch.load_file(tmp_path / "agent.safetensors").items():
+    tensors = safetensors.torch.load_file(tmp_path / "agent.safetensors")
+    for key, tensor in tensors.items():
         if key.endswith("weight"):
             name, layer = key.removesuffix(".weight").split(".", 1)
             assert torch.equal(tensor, networks[name].weights[layer][0].T)
             assert not tensor[tensor == 0].signbit().any()
-
-
-def test_files_hold_weights_as_nn_linear_does(agent, tmp_path):
-    agent.save(tmp_path / "agent.safetensors")
-    tensors = safetensors.torch.load_file(tmp_path / "agent.safetensors")
     module = torch.nn.Linear(14, 400)
     module.load_state_dict({kind: tensors[f"actor.pi.0.{kind}"] for kind in ("weight", "bias")})
-    x = torch.randn(9, 14)
-    expected = x @ agent.networks["actor"].weights["pi.0"][0] + agent.networks["actor"].biases["pi.0"][0, 0]
-    torch.testing.assert_close(module(x), expected)
+    x, actor = torch.randn(9, 14), networks["actor"]
+    torch.testing.assert_close(module(x), x @ actor.weights["pi.0"][0] + actor.biases["pi.0"][0, 0])
     assert tensors["actor.pi.0.mask"].shape == (400, 14)
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
-def test_a_damaged_file_is_one_clear_error(agent, tmp_path, damage):
-    path: Path = tmp_path / "agent.safetensors"
-    if damage != "missing":
-        agent.save(path)
-        path.write_bytes(path.read_bytes()[:1000] if damage == "truncated" else b"\x02\0\0\0\0\0\0\0{}")
-    with pytest.raises(UserError, match=str(path)):
-        load_agent(path)
+def test_a_damaged_file_is_one_clear_error(agent, tmp_path):
+    path = tmp_path / "agent.safetensors"
+    agent.save(path)
+    for content in (path.read_bytes()[:1000], b"\x02\0\0\0\0\0\0\0{}", None):
+        path.write_bytes(content) if content else path.unlink()
+        with pytest.raises(UserError, match=str(path)):
+            load_agent(path)
 
 
 def test_masks_of_other_sizes_are_refused(tmp_path):
@@ -130,43 +123,22 @@ def test_masks_of_other_sizes_are_refused(tmp_path):
         load_masks(path, cheetah)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "key"),
-    [
-        ({"algorithm": "td3"}, "no algorithm 'td3'; known are bc, bcq"),
-        ({"sparsity": 1.0}, "agent.sparsity"),
-        ({"seed": -1}, "agent.seed"),
-        ({"sparsity": 0.0}, "sparsity 0"),
-        ({"pruner": "dense"}, "dense"),
-    ],
-)
-def test_a_wrong_specification_is_refused_by_name(wrong, key):
+def test_a_wrong_specification_or_hyper_parameter_is_refused_by_name():
     spec = {"environment": "Hopper", "algorithm": "bcq", "pruner": "snip", "sparsity": 0.95, "seed": 0}
-    params = {
-        "agent": spec | wrong,
-        "environment": {"id": None},
-        "algorithm": {},
-        "training": {},
-        "evaluation": {},
-    }
-    with pytest.raises(pydantic.ValidationError) as caught:
-        pydantic.TypeAdapter(TrainParams).validate_python(params)
-    (error,) = caught.value.errors()
-    assert key in ".".join(map(str, error["loc"])) + " " + error["msg"]
-
-
-@pytest.mark.parametrize(
-    ("config", "key", "value"),
-    [
-        (BCQConfig, "discount", 1.0),
-        (BCConfig, "learning_rate", -1),
-    ],
-)
-def test_a_wrong_hyper_parameter_is_refused_by_name(config, key, value):
-    with pytest.raises(pydantic.ValidationError, match=key):
-        pydantic.TypeAdapter(config).validate_python({key: value})
-
-
-def test_the_configuration_of_another_algorithm_is_refused():
+    for key, wrong in (
+        ("no algorithm 'td3'", {"algorithm": "td3"}),
+        ("agent.sparsity", {"sparsity": 1.0}),
+        ("agent.seed", {"seed": -1}),
+        ("sparsity 0", {"sparsity": 0.0}),
+        ("dense", {"pruner": "dense"}),
+    ):
+        rest = {"environment": {"id": None}, "algorithm": {}, "training": {}, "evaluation": {}}
+        with pytest.raises(pydantic.ValidationError) as caught:
+            pydantic.TypeAdapter(TrainParams).validate_python({"agent": spec | wrong} | rest)
+        (error,) = caught.value.errors()
+        assert key in ".".join(map(str, error["loc"])) + " " + error["msg"]
+    for config, key, value in ((BCQConfig, "discount", 1.0), (BCConfig, "learning_rate", -1)):
+        with pytest.raises(pydantic.ValidationError, match=key):
+            pydantic.TypeAdapter(config).validate_python({key: value})
     with pytest.raises(UserError, match="BCConfig"):
         make_algorithm(SPEC, BCConfig(), 11, 3)

@@ -84,28 +84,17 @@ def test_the_model_file_itself_comes_back(values, tmp_path):
     assert safetensors.torch.save(dict(again.tensors), dict(again.metadata)) == path.read_bytes()
 
 
-def test_a_kept_weight_that_is_zero_stays_kept():
+def test_a_kept_weight_that_is_zero_and_a_number_outside_of_its_mask_stay():
     """The mask says what is kept, not the numbers."""
     mask = torch.tensor([[True, True], [False, False]])
-    weight = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
-    contents = unpack(pack(TensorFile({"a.mask": mask, "a.weight": weight}, {})))
-    assert contents.model.tensors["a.mask"].tolist() == mask.tolist()
-    (part,) = contents.parts
-    assert (part.name, part.kept, part.value_bytes) == ("a.weight", 2, 8)
-    assert part.mask_bytes > 0
-
-
-def test_a_number_outside_of_its_mask_is_kept_too():
-    weight = torch.tensor([[0.0, -0.0], [2.0, 0.0]])
-    contents = unpack(pack(TensorFile({"a.mask": torch.eye(2, dtype=torch.bool), "a.weight": weight}, {})))
-    assert bits_of(contents.model.tensors["a.weight"]) == bits_of(weight)
-    assert {part.name: part.kept for part in contents.parts} == {"a.mask": 2, "a.weight": 2}
-
-
-def alone(values, kind):
-    """One row of a weight, packed and unpacked."""
-    packed = pack(TensorFile({"w": torch.tensor(values)}, {}), kind)
-    return unpack(packed).model.tensors["w"]
+    for weight, kept in (
+        ([[0.0, 1.0], [0.0, 0.0]], {"a.weight": 2}),
+        ([[0.0, -0.0], [2.0, 0.0]], {"a.mask": 2, "a.weight": 2}),
+    ):
+        model = TensorFile({"a.mask": mask, "a.weight": torch.tensor(weight)}, {})
+        contents = unpack(pack(model))
+        assert_same(contents.model, model)
+        assert {part.name: part.kept for part in contents.parts} == kept
 
 
 @pytest.mark.parametrize("values", ["fp16", "int8"])
@@ -123,22 +112,20 @@ def test_rounded_files_keep_masks_biases_to_11_bits_and_zeros(values):
         assert not tensors[name][tensor == 0].any()
 
 
-def test_int8_of_known_values():
+def test_rounding_of_known_values():
     """The largest of a row is 127 steps, here of 0.01 and of 10; the largest float is no infinity."""
+
+    def alone(values, kind):
+        return unpack(pack(TensorFile({"w": torch.tensor(values)}, {}), kind)).model.tensors["w"]
+
     rows = [[1.27, -1.27, 0.5, 0.004, 0.006, 0.0], [1270.0, 0.0, 14.0, 16.0, -6.0, 1e-3]]
     expected = torch.tensor([[1.27, -1.27, 0.5, 0.0, 0.01, 0.0], [1270, 0, 10, 20, -10, 0]])
     torch.testing.assert_close(alone(rows, "int8"), expected)
     assert alone([[torch.finfo(torch.float32).max]], "int8").isfinite().all()
-
-
-def test_fp16_keeps_infinities():
     assert alone([[math.inf, -math.inf]], "fp16").tolist() == [[math.inf, -math.inf]]
-
-
-@pytest.mark.parametrize(("value", "kind"), [(7e4, "fp16"), (math.nan, "int8"), (math.inf, "int8")])
-def test_a_value_that_does_not_fit_is_refused_by_its_tensors_name(value, kind):
-    with pytest.raises(UserError, match=r"^w: .*(70000|NaN)"):
-        alone([[1.0, value]], kind)
+    for value, kind in ((7e4, "fp16"), (math.nan, "int8"), (math.inf, "int8")):
+        with pytest.raises(UserError, match=r"^w: "):
+            alone([[1.0, value]], kind)
 
 
 @pytest.mark.parametrize("density", [0.02, 0.05, 0.2, 0.5, 0.8, 0.98])
