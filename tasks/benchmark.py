@@ -153,8 +153,6 @@ def benchmark(job: Job) -> Iterator[Event]:
 
 @dataclass(frozen=True)
 class _Examples:
-    """Inputs and the outputs expected for them."""
-
     inputs: Arrays
     """(examples, …)"""
     reference: Reference
@@ -216,7 +214,6 @@ class _Bench:
     def _prepare(
         self, runtime: RuntimeAt, threads: int, size: InputSize, examples: _Examples
     ) -> tuple[TimingRow, Arrays]:
-        """The row as known before the timing, with the status `ok` if the runtime is to be timed; outputs."""
         row = TimingRow(
             model=self.card.cell,
             runtime=runtime.name,

@@ -169,7 +169,6 @@ def _export(
 
 
 def _largest_error(path: Path, inputs: Sequence[Arrays], references: Sequence[Reference]) -> float:
-    """The largest error of onnxruntime in any of its outputs."""
     run, errors = load_onnx(path, threads=1), []
     for arrays, exact in zip(inputs, references, strict=True):
         parity, reason = compare(run(**arrays), exact, "float32")

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Ge, Gt, Le
 from safetensors.torch import save_file
-from torch import Tensor
 
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.download import check_address, is_remote, local_or_cached, local_path
@@ -135,7 +134,13 @@ def fetch_photos(job: Job) -> Iterator[Event]:
     params: PhotosParams = job.params
     config = params.config
     source = {"packages": _packages, "folder": _folder, "zip": _zip}[config.source](config, job.inputs)
-    named = _named(sorted(filter(_is_picture, source.paths))[: config.limit])
+    found = (
+        path
+        for path in source.paths
+        if PurePosixPath(path).suffix.lower() in SUFFIXES
+        and not PurePosixPath(path).name.startswith(".")  # as `._0001.jpg` from a Mac
+    )
+    named = _named(sorted(found)[: config.limit])
     pictures = [(path, name) for path, name in named.items() if name not in config.held_out]
     shard = dict(pictures[params.shard :: config.shards])
     skipped = yield from _pack(job, source, shard)
@@ -170,12 +175,6 @@ class _Source:
     read: Callable[[str], bytes]
     licences: Mapping[str, str] = field(default_factory=dict)
     sha256: str | None = None
-
-
-def _is_picture(path: str) -> bool:
-    """By suffix; hidden files, such as `._0001.jpg` from a Mac, are none."""
-    file = PurePosixPath(path)
-    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
 
 
 def _named(paths: Iterable[str]) -> dict[str, str]:
@@ -254,13 +253,13 @@ def _folder(_config: PhotosConfig, inputs: Mapping[str, Path]) -> _Source:
     folder = inputs["folder"]
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; correct style.photos.path")
-    files = {_readable(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    # Bytes of names that are not UTF-8, as from an old computer, are replaced.
+    files = {
+        path.relative_to(folder).as_posix().encode(errors="surrogateescape").decode(errors="replace"): path
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
     return _Source(folder.name, files, lambda path: files[path].read_bytes())
-
-
-def _readable(path: Path) -> str:
-    """A path as text; bytes that are not UTF-8, as in a file's name from an old computer, are replaced."""
-    return path.as_posix().encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> _Source:
@@ -400,42 +399,15 @@ class WeightsParams:
 
 
 @dataclass(frozen=True)
-class LayerMeans:
-    """Mean activations of a layer's channels, before normalisation."""
-
-    channels: int
-    mean: float
-    smallest: float
-    clamped: int
-    """Number of channels below the bound, whose mean stays below one."""
-
-    @classmethod
-    def of(cls, means: Tensor, min_mean: float) -> Self:
-        """Statistics of channels' means (C)."""
-        clamped = int((at_least(min_mean, means) > means).sum())
-        return cls(len(means), float(means.mean()), float(means.min()), clamped)
-
-
-@dataclass(frozen=True)
-class Normalization:
-    """How a backbone was normalised."""
-
-    photos: int
-    """Number of distinct photos, from which the crops are taken in turn."""
-    crops: int
-    size_px: int
-    min_mean: float
-    clamped: int
-    layers: dict[str, LayerMeans]
-
-
-@dataclass(frozen=True)
 class WeightsCard:
     """Description of weights."""
 
     name: str
     origin: Origin
-    normalization: Normalization | None
+    normalization: dict[str, Any] | None
+    """How a backbone was normalised: the settings, the number of `photos` from which crops are taken in turn,
+    and for each of the `layers` its `channels`, their `mean` and `smallest` mean activation before, and how
+    many are `clamped`: below the bound, so that their mean stays below one."""
 
 
 @per_job
@@ -461,13 +433,13 @@ def fetch_weights(job: Job) -> Iterator[Event]:
         backbone, origin = read_backbone(params.backbone, params.source)
         save_backbone(backbone, job.output / "weights.safetensors")
         normalization = _normalize(job)
-        for depth, layer in enumerate(normalization.layers.values(), start=1):
-            values = {"mean": layer.mean, "smallest_mean": layer.smallest, "clamped": layer.clamped}
-            yield Metrics(depth, values)
+        for depth, layer in enumerate(normalization["layers"].values(), start=1):
+            names = {"mean": "mean", "smallest_mean": "smallest", "clamped": "clamped"}
+            yield Metrics(depth, {name: layer[own] for name, own in names.items()})
     _write_card(job, WeightsCard(params.backbone, origin, normalization))
 
 
-def _normalize(job: Job) -> Normalization:
+def _normalize(job: Job) -> dict[str, Any]:
     config: NormalizationConfig = job.params.normalization
     photos = PhotoSet.open(job.inputs["photos"])
     backbone = load_backbone(job.output / "weights.safetensors", pooling="average").to(job.device)
@@ -476,6 +448,10 @@ def _normalize(job: Job) -> Normalization:
     )
     normalized, means = normalize_activations(backbone, crops, config.min_mean)
     save_backbone(normalized, job.output / "normalized.safetensors")
-    layers = {layer: LayerMeans.of(μ, config.min_mean) for layer, μ in means.items()}
-    clamped = sum(layer.clamped for layer in layers.values())
-    return Normalization(len(photos), **asdict(config), clamped=clamped, layers=layers)
+    layers: dict[str, dict[str, Any]] = {}
+    for layer, μ in means.items():
+        clamped = int((at_least(config.min_mean, μ) > μ).sum())
+        statistics = {"channels": len(μ), "mean": float(μ.mean()), "smallest": float(μ.min())}
+        layers[layer] = statistics | {"clamped": clamped}
+    clamped = sum(layer["clamped"] for layer in layers.values())
+    return {"photos": len(photos), **asdict(config), "clamped": clamped, "layers": layers}

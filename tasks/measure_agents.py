@@ -1,24 +1,32 @@
-"""Tasks: bytes of a trained agent's networks in each storage format, and what rounding its values costs."""
+"""Tasks: agents in motion, bytes of their networks in each storage format, and the cost of rounded values."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import safetensors.torch
-from annotated_types import Ge, MinLen
+from annotated_types import Ge, Gt, MinLen
+from PIL import Image
 from torch import Tensor
 
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
-from singleshot.rl.agents import Agent, AgentSpec, load_agent
+from singleshot.rl.agents import AgentSpec, load_agent
 from singleshot.rl.environments import Environment
+from singleshot.rl.evaluation.drawing import Caption, SideBySide
+from singleshot.rl.evaluation.episode import load_episode
 from singleshot.rl.evaluation.play import EvaluationConfig, Score, make_environments, play
+from singleshot.rl.evaluation.video import write_video
 from singleshot.rl.randomness import Randomness
 from singleshot.sparse.formats import Size, measure
 from singleshot.sparse.packed import ValuesName, pack, unpack
 from tasks.job import Event, Job, Metrics, Progress, per_job
 from tasks.tables import write_csv
+
+VIDEO, STILL = "animation.mp4", "still.jpg"
+WIDTH, HEIGHT = 400, 226
+"""Size of each agent's lane, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,6 @@ def measure_sizes(job: Job) -> None:
 
 
 def _networks(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
-    """The weights and biases among an agent's tensors, by network."""
     networks: dict[str, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         network, _, parameter = name.partition(".")
@@ -102,7 +109,7 @@ def quantize_agent(job: Job) -> Iterator[Event]:
     rows, metrics = [], {}
     for n, values in enumerate(params.values, start=1):
         packed = pack(read_tensor_file(job.inputs["agent"]), values)
-        score = _score(_open(unpack(packed).model, job.output), params)
+        score = _score(unpack(packed).model, job.output, params)
         rows.append(QuantizedRow(params.agent, values, len(packed), score))
         metrics[f"d4rl_score_{values}"] = score.d4rl_score
         metrics[f"bytes_{values}"] = float(len(packed))
@@ -111,7 +118,11 @@ def quantize_agent(job: Job) -> Iterator[Event]:
     yield Metrics(params.update, metrics)
 
 
-def _score(agent: Agent, params: QuantizeParams) -> Score:
+def _score(model: TensorFile, directory: Path, params: QuantizeParams) -> Score:
+    with tempfile.TemporaryDirectory(dir=directory) as unpacked:
+        path = Path(unpacked) / "agent.safetensors"
+        safetensors.torch.save_file(dict(model.tensors), path, dict(model.metadata))
+        agent = load_agent(path)
     environments = make_environments(params.environment, params.evaluation.final, agents=1)
     randomness = Randomness("evaluation", [params.agent.seed], params.update)
     (returns,) = play(agent.algorithm, agent.acting_networks(), environments, randomness)
@@ -119,8 +130,34 @@ def _score(agent: Agent, params: QuantizeParams) -> Score:
     return Score.of(returns, params.environment)
 
 
-def _open(model: TensorFile, directory: Path) -> Agent:
-    with tempfile.TemporaryDirectory(dir=directory) as unpacked:
-        path = Path(unpacked) / "agent.safetensors"
-        safetensors.torch.save_file(dict(model.tensors), path, dict(model.metadata))
-        return load_agent(path)
+@dataclass(frozen=True)
+class AnimateParams:
+    """What is shown of which episodes."""
+
+    environment: Environment
+    captions: tuple[Caption, ...]
+    """Captions of the agents, in the order of their lanes."""
+    seconds: Annotated[float, Gt(0)]
+    """Seconds of the episodes that are shown: Hopper's and Walker2d's last 8, HalfCheetah's 50."""
+
+
+@per_job
+def animate(job: Job) -> None:
+    """Draw a job's agents side by side, from the start of their episodes.
+
+    Inputs: an `episode.safetensors` for each caption, by the caption's label. The output gets
+    `animation.mp4`, and `still.jpg`, the frame after a third of the time.
+
+    Raises:
+        UserError: an input holds no episode.
+    """
+    captions, seconds = job.params.captions, job.params.seconds
+    # The environment is the configuration's, because those in files may not import a module.
+    episodes = [
+        replace(load_episode(job.inputs[caption.label]), environment=job.params.environment)
+        for caption in captions
+    ]
+    scene = SideBySide(episodes, captions, WIDTH, HEIGHT)
+    write_video(job.output / VIDEO, scene.frames(seconds), scene.frames_per_second)
+    third = min(scene.longest, round(seconds / scene.step_seconds)) // 3
+    Image.fromarray(scene.draw(third)).save(job.output / STILL, quality=85)

@@ -164,7 +164,6 @@ def measure_quality(job: Job) -> Iterator[Event]:
 
 
 def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:
-    """The style's network, its card, and how it was trained."""
     path, painting = job.inputs["model"], job.inputs["painting"]
     network, card = load_model(path)
     if card.style_sha256 != hashlib.sha256(painting.read_bytes()).hexdigest():
@@ -312,13 +311,8 @@ class SpeedRow:
     something else ran on that core."""
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A case to be timed: one version at one size."""
-
-    backbone: BackboneName | None
-    """Backbone of Version 1; None for Version 2."""
-    size_px: int
+Case = tuple[BackboneName | None, int]
+"""What is timed: the backbone of Version 1, or None for Version 2, and a size in pixels."""
 
 
 @per_job
@@ -347,28 +341,23 @@ def measure_speed(job: Job) -> Iterator[Event]:
     """
     params: SpeedParams = job.params
     bench = _Bench(job)
-    cases = [
-        _Case(backbone, size_px)
-        for size_px in params.config.sizes_px
-        for backbone in (None, *params.config.backbones)
-    ]
-    warm_up = [c for c in cases if c.backbone is None or c.size_px == min(params.config.sizes_px)]
-    for case in warm_up:
-        bench.time(case, photo=0)
-    samples: dict[_Case, list[NDArray]] = {case: [] for case in cases}
+    sizes = params.config.sizes_px
+    cases: list[Case] = [(name, size_px) for size_px in sizes for name in (None, *params.config.backbones)]
+    for case in cases:
+        if case[0] is None or case[1] == min(sizes):
+            bench.time(case, photo=0)
+    samples: dict[Case, list[NDArray]] = {case: [] for case in cases}
     turns = list(product(range(params.config.repeats), range(params.config.images), cases))
     for n, (_, photo, case) in enumerate(turns, start=1):
         samples[case].append(bench.time(case, photo))
         yield Progress(n / len(turns))
     rows = [bench.row(case, seconds) for case, seconds in samples.items()]
     write_csv(job.output / "speed.csv", SpeedRow, rows)
-    for size_px in params.config.sizes_px:
+    for size_px in sizes:
         yield Metrics(size_px, _metrics([row for row in rows if row.size_px == size_px]))
 
 
 class _Bench:
-    """The networks and pictures of a job, and the functions that time them."""
-
     def __init__(self, job: Job) -> None:
         self.device, self.params = torch.device(job.device), job.params
         self.photos = PhotoSet.open(job.inputs["photos"])
@@ -387,19 +376,20 @@ class _Bench:
             for name in self.params.config.backbones
         }
 
-    def time(self, case: _Case, photo: int) -> NDArray:
+    def time(self, case: Case, photo: int) -> NDArray:
         """Seconds for the picture of photo number `photo`: elapsed, and of the processor's threads."""
-        square = self.photos.crop(photo, case.size_px, torch.Generator(), augment=False).to(self.device)
-        if case.backbone is None:
+        name, size_px = case
+        square = self.photos.crop(photo, size_px, torch.Generator(), augment=False).to(self.device)
+        if name is None:
             settings = StylizeSettings(precision=self.params.precision)
             return self._clock(lambda: stylize(self.network, square[None], settings))
         config = replace(
             self.params.gatys,
-            backbone=case.backbone,
-            size_px=case.size_px,
+            backbone=name,
+            size_px=size_px,
             iterations=self._measured_iterations,
         )
-        painting, backbone = self.paintings[case.size_px], self.backbones[case.backbone]
+        painting, backbone = self.paintings[size_px], self.backbones[name]
         iterates = optimize(square, painting, backbone, config)
         first = self._clock(lambda: next(iterates))
         # Only the last iterate is kept: each holds the picture and more, and there may be hundreds.
@@ -407,7 +397,7 @@ class _Bench:
         rest = self._clock(lambda: last.extend(iterates))
         if not last:
             raise UserError(
-                f"{self.photos.names[photo]}: Version 1 with {case.backbone} at {case.size_px} px finds no "
+                f"{self.photos.names[photo]}: Version 1 with {name} at {size_px} px finds no "
                 "lower loss than its first picture's, so there is nothing to time; change its settings or "
                 "the photo"
             )
@@ -431,16 +421,17 @@ class _Bench:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def row(self, case: _Case, samples: Sequence[NDArray]) -> SpeedRow:
+    def row(self, case: Case, samples: Sequence[NDArray]) -> SpeedRow:
         wall, cpu = np.stack(samples, axis=1)
-        version_1 = case.backbone is not None
+        backbone, size_px = case
+        version_1 = backbone is not None
         params: SpeedParams = self.params
         precision = params.gatys.precision if version_1 else params.precision
         dtype = resolve(precision, str(self.device))
         return SpeedRow(
             version=1 if version_1 else 2,
-            backbone=case.backbone or "",
-            size_px=case.size_px,
+            backbone=backbone or "",
+            size_px=size_px,
             device=torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else "cpu",
             seconds_per_image=float(wall.mean()),
             iterations=params.config.iterations if version_1 else None,
@@ -454,7 +445,6 @@ class _Bench:
 
 
 def _metrics(rows: Sequence[SpeedRow]) -> dict[str, float]:
-    """Seconds for each version, and the speed of Version 2 relative to Version 1, from rows of one size."""
     (version_2,) = (row.seconds_per_image for row in rows if row.version == 2)
     version_1 = {row.backbone: row.seconds_per_image for row in rows if row.version == 1}
     return (

@@ -242,7 +242,6 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, Failures
 
 
 def _listed(returns: Mapping[int, float]) -> str:
-    """The number of episodes, and the first returns."""
     shown = [f"{return_:,.0f}" for return_ in returns.values()]
     return f"{len(shown)} ({', '.join(shown[:10])}{', …' if len(shown) > 10 else ''})" if shown else "no"
 

@@ -67,7 +67,6 @@ def stylize_photos(job: Job) -> Iterator[Event]:
 
 
 def _stacked(pairs: Sequence[Tensor]) -> Tensor:
-    """Pictures (3, H, W) below one another, scaled to the width of the narrowest."""
     width = min(pair.shape[-1] for pair in pairs)
     sizes = [(round(pair.shape[-2] * width / pair.shape[-1]), width) for pair in pairs]
     rows = [

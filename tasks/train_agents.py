@@ -183,7 +183,6 @@ class Training:
         self.timed_updates, self.seconds = 0, 0.0
 
     def _play(self, environments: Environments) -> Iterator[dict[str, float]]:
-        """Play with every agent; returns what MLflow gets."""
         stack, evaluation = self.stack, self.params.evaluation
         if stack.update == stack.updates and evaluation.final != evaluation:
             environments.close()
@@ -201,7 +200,6 @@ class Training:
             yield {"return_mean": score.return_mean, "d4rl_score": score.d4rl_score}
 
     def _hold_out(self) -> Iterator[dict[str, float]]:
-        """Compute every agent's losses on its data that were held out; returns what MLflow gets."""
         update = self.stack.update
         for i, transitions in enumerate(self.held_out or ()):
             losses = heldout_losses(self.stack.agent(i), transitions, self.specs[i].seed)
@@ -249,7 +247,6 @@ class Training:
 
 
 def _shared_params(jobs: Sequence[Job]) -> TrainParams:
-    """The parameters that all agents of a stack have to share; `agent` is the first one's."""
     shared = [
         (replace(job.params, agent=job.params.agent.unpruned, scope="part"), job.device) for job in jobs
     ]

@@ -7,7 +7,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
-from pathlib import Path
 from time import monotonic, perf_counter
 
 import torch
@@ -116,8 +115,6 @@ class _Batches(Dataset[Tensor]):
 
 
 class _Training:
-    """One job: its trainer and the records of its training."""
-
     def __init__(self, job: Job) -> None:
         self.job = job
         self.params: TrainStyleParams = job.params
@@ -161,13 +158,28 @@ class _Training:
                     photos = self._reader()
                 counted = now
             last = self.step == self.trainer.batches
-            yield Progress(1.0 if last else self._done())
-            if shown := last or self._preview_is_due():
+            done = self.step / self.trainer.batches if given is None else min(1.0, self.elapsed / given)
+            yield Progress(1.0 if last else done)
+            if given is None:
+                due = self.step % self.config.checkpoint_every == 0
+            else:
+                due = self.elapsed - self.shown >= max(PREVIEW_SECONDS, given / MOST_PREVIEWS)
+            if shown := last or due:
                 yield from self._show(last)
             if not last and (shown or monotonic() - saved >= CHECKPOINT_SECONDS):
                 yield Checkpoint(self.step, self._state())
                 saved = monotonic()
-        self._write()
+        output = self.job.output
+        save_model(self.trainer.network, self._card(), output / "model.safetensors")
+        write_csv(output / "losses.csv", Losses, self.losses)
+        rows = {row.step: row for row in self.losses}
+        captions = [
+            f"{step:,} batches\ncontent {rows[step].content:.1f}, style {rows[step].style:.2f}"
+            for step in self.thumbnails
+        ]
+        pictures = [picture.float() / 255 for picture in self.thumbnails.values()]
+        sheet = contact_sheet([self.jury.contact_photo, *pictures], ["photo", *captions])
+        (output / "contact_sheet.jpg").write_bytes(encode_jpeg(sheet))
 
     def _planned_anew(self, given: float, seconds: float, batches: int) -> bool:
         """Plan anew after `batches` that took `seconds`; whether the next ones differ in kind.
@@ -190,7 +202,6 @@ class _Training:
         return replace(was, batches=None) != replace(self.config, batches=None)
 
     def _follow(self, planned: Plan) -> None:
-        """Go on by a plan."""
         assert planned.config.batches is not None
         if planned.config.width != self.config.width:
             self.trainer.widen(planned.config.width)
@@ -198,35 +209,21 @@ class _Training:
         self.trainer.batches = planned.config.batches
         self.batches = _Batches(self.photos, self.config, self.params.seed)
 
-    def _done(self) -> float:
-        """The part of the training that is over: of its time, if it has a given one."""
-        if (given := self.params.seconds) is not None:
-            return min(1.0, self.elapsed / given)
-        return self.step / self.trainer.batches
-
-    def _preview_is_due(self) -> bool:
-        if (given := self.params.seconds) is None:
-            return self.step % self.config.checkpoint_every == 0
-        return self.elapsed - self.shown >= max(PREVIEW_SECONDS, given / MOST_PREVIEWS)
-
     def _show(self, last: bool) -> Iterator[Event]:
-        """Yield a preview and, before the end, the network as it is."""
-        self.shown = self.elapsed
-        self.thumbnails[self.step] = _to_bytes(self.trainer.stylize(self.jury.contact_photo))
+        self.shown, picture = self.elapsed, self.trainer.stylize(self.jury.contact_photo)
+        self.thumbnails[self.step] = picture.clamp(0, 1).mul(255).round().byte()
         model = None if last else encode_model(self.trainer.network, self._card())
         yield self._preview()
         if model is not None:
             yield Artifact(f"checkpoints/{self.step:06}.safetensors", model)
 
     def _reader(self) -> Iterator[Tensor]:
-        """Batches from this step on."""
         longest = len(self.batches) if self.params.seconds is None else MOST_BATCHES
         readers = 0 if self.job.device == "cpu" else GPU_READERS
         steps = range(self.step, longest)
         return iter(DataLoader(self.batches, batch_size=None, sampler=steps, num_workers=readers))
 
     def _next_stop(self) -> int:
-        """The next step after which a row of losses, a plan or a preview is due."""
         total = self.trainer.batches
         if self.params.seconds is None:
             periods = [max(REPORT_EVERY, total // 100), self.config.checkpoint_every]
@@ -245,7 +242,6 @@ class _Training:
         return Metrics(self.step, self.losses[-1].named() | {"seconds_per_batch": seconds})
 
     def _check_finite(self, losses: Tensor) -> None:
-        """Raise UserError unless the last batches' losses (B, 6) and the weights after them are finite."""
         finite = losses.isfinite().all(dim=1)
         finite[-1] &= all(bool(weight.isfinite().all()) for weight in self.trainer.network.parameters())
         if finite.all():
@@ -283,7 +279,6 @@ class _Training:
         self.elapsed, self.worked, self.shown = state["clock"]
 
     def _preview(self) -> Artifact:
-        """One photo of the last batch beside its stylised picture."""
         photos = self.batches[self.step - 1]
         generator = stream("preview", self.params.seed, self.step, bits=64)
         photo = photos[int(torch.randint(len(photos), (), generator=generator))]
@@ -291,8 +286,15 @@ class _Training:
         return Artifact(f"previews/{self.step:06}.jpg", encode_jpeg(picture))
 
     def _card(self) -> ModelCard:
-        plans = {"plans": [_described(each) for each in self.plans]} if self.plans else {}
+        names = ("batches", "width", "image_px", "batch_size", "learning_rate", "augment")
+        described = [
+            {"after": each.after} | {name: getattr(each.config, name) for name in names}
+            for each in self.plans
+        ]
+        plans = {"plans": described} if described else {}
         arithmetic = {"arithmetic": str(self.trainer.dtype).removeprefix("torch.")}
+        cards = (json.loads(path.read_text("utf-8")) for path in self.job.inputs["photos"].rglob("card.json"))
+        origins = ", ".join(sorted({card["origin"] for card in cards}))
         loss, photo = self.trainer.loss, self.jury.contact_photo
         stylized, original = (loss.network.grams(x) for x in (self.trainer.stylize(photo), photo))
         ratio = {"style_ratio": style_ratio(stylized, original, loss.painting)}
@@ -300,19 +302,12 @@ class _Training:
         return ModelCard(
             style=self.params.style,
             style_sha256=hashlib.sha256(self.job.inputs["painting"].read_bytes()).hexdigest(),
-            photos=f"{len(self.photos)}, from {', '.join(_origins(self.job.inputs['photos']))}",
+            photos=f"{len(self.photos)}, from {origins}",
             steps=self.step,
             settings=asdict(self.params) | johnson | arithmetic | plans,
             scores=self.losses[-1].named() | ratio | self.jury.scores(self.trainer),
             commit=self.job.commit,
         )
-
-    def _write(self) -> None:
-        output = self.job.output
-        save_model(self.trainer.network, self._card(), output / "model.safetensors")
-        write_csv(output / "losses.csv", Losses, self.losses)
-        sheet = _sheet(self.jury.contact_photo, self.thumbnails, self.losses)
-        (output / "contact_sheet.jpg").write_bytes(encode_jpeg(sheet))
 
 
 class _Jury:
@@ -339,30 +334,3 @@ class _Jury:
         device = self.painting.device
         pictures = [trainer.stylize(photo).to(device) for photo in self.photos]
         return judged(pictures, [photo.to(device) for photo in self.photos], self.painting, self.alexnet)
-
-
-def _described(planned: Plan) -> dict[str, float]:
-    """What plans of one training differ in, for the card."""
-    names = ("batches", "width", "image_px", "batch_size", "learning_rate", "augment")
-    return {"after": planned.after} | {name: getattr(planned.config, name) for name in names}
-
-
-def _sheet(photo: Tensor, thumbnails: dict[int, Tensor], losses: Sequence[Losses]) -> Tensor:
-    """The photo (3, H, W) and its stylised pictures, each above the losses at that step."""
-    rows = {row.step: row for row in losses}
-    captions = [
-        f"{step:,} batches\ncontent {rows[step].content:.1f}, style {rows[step].style:.2f}"
-        for step in thumbnails
-    ]
-    pictures = [photo, *(picture.float() / 255 for picture in thumbnails.values())]
-    return contact_sheet(pictures, ["photo", *captions])
-
-
-def _origins(photos: Path) -> list[str]:
-    """Where the photos in a directory come from, according to the cards beside them."""
-    cards = [json.loads(path.read_text("utf-8")) for path in sorted(photos.rglob("card.json"))]
-    return sorted({card["origin"] for card in cards})
-
-
-def _to_bytes(picture: Tensor) -> Tensor:
-    return picture.clamp(0, 1).mul(255).round().byte()

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 
@@ -116,7 +116,11 @@ def transfer_style(job: Job) -> Iterator[Event]:
     for name, read in (("content", content), ("style", style)):
         (job.output / f"{name}.png").write_bytes(encode_png(read))
 
-    history, state = _restore(job.checkpoint) if job.checkpoint else ([], None)
+    history: list[HistoryRow] = []
+    state = None
+    if job.checkpoint:
+        found = torch.load(io.BytesIO(job.checkpoint), map_location="cpu", weights_only=True)
+        history, state = [HistoryRow(*row) for row in found["history"]], found["state"]
     preview_at = [fraction * config.iterations for fraction in PREVIEWS]
     diverged = False
     saved = before = history[-1].seconds if history else 0.0
@@ -128,7 +132,9 @@ def transfer_style(job: Job) -> Iterator[Event]:
             break
         if seconds - saved >= CHECKPOINT_SECONDS:
             saved = seconds
-            yield Checkpoint(iterate.iteration, _checkpoint(history, iterate))
+            buffer = io.BytesIO()
+            torch.save({"history": [astuple(row) for row in history], "state": iterate.state}, buffer)
+            yield Checkpoint(iterate.iteration, buffer.getvalue())
         earlier = history[-1].iteration if history else 0
         if any(earlier < at <= iterate.iteration for at in preview_at):
             yield Artifact(f"previews/{iterate.iteration:05}.png", encode_png(iterate.picture))
@@ -163,15 +169,3 @@ def _row(params: TransferParams, iterate: Iterate, seconds: float) -> HistoryRow
         total_loss=losses.total,
         seconds=seconds,
     )
-
-
-def _checkpoint(history: Sequence[HistoryRow], iterate: Iterate) -> bytes:
-    """The history before this iterate, and the state to resume with it."""
-    buffer = io.BytesIO()
-    torch.save({"history": [astuple(row) for row in history], "state": iterate.state}, buffer)
-    return buffer.getvalue()
-
-
-def _restore(checkpoint: bytes) -> tuple[list[HistoryRow], dict[str, Any]]:
-    saved = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
-    return [HistoryRow(*row) for row in saved["history"]], saved["state"]

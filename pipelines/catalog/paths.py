@@ -1,8 +1,22 @@
-"""The paths to which stages write their files, relative to the repository's root."""
+"""The stages of dvc.yaml, and the paths to which they write their files. Imports nothing heavy."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
+
 from tasks.reporting import results
+
+STAGES: Mapping[str, str] = {
+    name: stage["desc"]
+    for name, stage in yaml.load(
+        (Path(__file__).resolve().parents[2] / "dvc.yaml").read_text("utf-8"), yaml.CSafeLoader
+    )["stages"].items()
+}
+"""What each stage does, by name, in the order of dvc.yaml."""
+
+WITH_CELLS = {name: about for name, about in STAGES.items() if name not in {"packages", "config", "register"}}
+"""The stages that compute cells. A module of `pipelines.stages` has the stage's name, and its `STEPS`."""
 
 EXPERTS = Path("experts")
 

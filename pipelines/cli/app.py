@@ -12,7 +12,7 @@ import typer
 import typer.completion
 from typer.core import TyperGroup
 
-from pipelines.catalog.stages import STAGES, WITH_CELLS
+from pipelines.catalog.paths import STAGES, WITH_CELLS
 from pipelines.cli import tools
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import keep_lock, keep_private
@@ -32,20 +32,16 @@ app = typer.Typer(
 CONFIGURATION = "Configuration"
 
 
-def _run_stage(name: str) -> None:
-    from pipelines.config.params import load_config
-    from pipelines.engine.stage import run_stage
-
-    with tools.resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
-        config = load_config()
-        steps = importlib.import_module(f"pipelines.stages.{name}").STEPS
-        run_stage(name, steps, config, config.profile, config.executor, config.tracking)
-
-
 def _add_stage(name: str, about: str) -> None:
     @app.command(name.replace("_", "-"), help=about, rich_help_panel="Stages")
     def command() -> None:
-        _run_stage(name)
+        from pipelines.config.params import load_config
+        from pipelines.engine.stage import run_stage
+
+        with tools.resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
+            config = load_config()
+            steps = importlib.import_module(f"pipelines.stages.{name}").STEPS
+            run_stage(name, steps, config, config.profile, config.executor, config.tracking)
 
 
 for name, about in WITH_CELLS.items():
@@ -68,7 +64,7 @@ def register() -> None:  # noqa: D103
 
 @app.command("check-config", help=STAGES["config"], rich_help_panel=CONFIGURATION)
 def check_config() -> None:  # noqa: D103
-    from pipelines.cli.inputs import check_inputs
+    from pipelines.cli.doctor import check_inputs
     from pipelines.config.params import check
 
     config = check()

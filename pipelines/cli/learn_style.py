@@ -13,10 +13,9 @@ from pipelines.catalog.paths import LEARNED
 from pipelines.config.params import Config, load_config
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of
-from pipelines.engine.fanout import fan_out
 from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.stage import CELLS
+from pipelines.engine.stage import CELLS, fan_out
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
 from singleshot.io.whole_file import whole_file
@@ -59,7 +58,10 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     """
     config = load_config()
     name = name or re.sub(r"[^a-z0-9]+", "-", painting.stem.lower()).strip("-")
-    _check_name(name, config.style.training.styles)
+    if not NAME.fullmatch(name):
+        raise UserError(f"{name!r} can't be a style's name; give --name one of a to z, 0 to 9, - and _")
+    if name in config.style.training.styles:
+        raise UserError(f"{name!r} is a style of the pipeline (params.yaml); give another --name")
     # There is only one training, so it runs here on all cores; a Ray cluster could not share it out.
     cores = joblib.cpu_count()
     executor = ExecutorConfig("local", num_cpus=cores, device=config.executor.device)
@@ -85,8 +87,6 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
 
 
 class _Preview(Recorder):
-    """Keeps the newest preview of a training in one file."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -97,17 +97,9 @@ class _Preview(Recorder):
                 shutil.copyfile(file, preview)
 
 
-def _check_name(name: str, styles: Sequence[str]) -> None:
-    if not NAME.fullmatch(name):
-        raise UserError(f"{name!r} can't be a style's name; give --name one of a to z, 0 to 9, - and _")
-    if name in styles:
-        raise UserError(f"{name!r} is a style of the pipeline (params.yaml); give another --name")
-
-
 def _prepare(
     config: Config, name: str, painting: Path, photos: Path | None, executor: ExecutorConfig, store: CellStore
 ) -> dict[str, Path]:
-    """The training's inputs, computed as cells of the pipeline."""
     work = WORK / name
     given = PhotosConfig("folder", str(photos.resolve())) if photos else config.style.photos
     shards = [PhotosParams.of(given, shard) for shard in range(given.shards)]

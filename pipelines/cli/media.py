@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
-from pipelines.catalog.videos import stylized_name
+from pipelines.catalog.styles import stylized_name
 from singleshot.errors import UserError
 from singleshot.io.images import picture_suffixes, written_format
 from singleshot.style.video.reader import has_video
@@ -88,7 +88,6 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
 
 
 def _medium(file: Path, name: Path) -> Medium | None:
-    """What a file is."""
     if picture := written_format(file):
         only_read = picture == "PNG" and not _head(file).startswith(b"\x89PNG")
         return Medium(file, name.with_suffix(".png") if only_read else name, "picture")
@@ -126,7 +125,10 @@ def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:
     shared = Counter(name for name, _ in {(medium.name, _identity(medium.file)) for medium in media})
     targets: dict[Path, Medium] = {}
     for medium in media:
-        target = output / (medium.name if shared[medium.name] == 1 else _with_suffix_of_input(medium))
+        name = medium.name
+        if shared[name] > 1 and name.suffix != medium.file.suffix:  # `photo.tga.png` beside `photo.png`
+            name = name.with_name(f"{medium.file.name}{name.suffix}")
+        target = output / name
         check_directory(target.parent)
         if target in targets and not targets[target].file.samefile(medium.file):
             raise UserError(
@@ -141,13 +143,6 @@ def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:
                 f"{target}: is an input and would be overwritten; choose another output directory"
             )
     return targets
-
-
-def _with_suffix_of_input(medium: Medium) -> Path:
-    """`photo.tga.png`, where another picture is written to `photo.png`."""
-    if medium.name.suffix == medium.file.suffix:
-        return medium.name
-    return medium.name.with_name(f"{medium.file.name}{medium.name.suffix}")
 
 
 def _identity(file: Path) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import grimp
 
-from pipelines.catalog.stages import WITH_CELLS
+from pipelines.catalog.paths import WITH_CELLS
 from pipelines.engine.sources import versions_of
 from singleshot.export import runtimes
 from singleshot.export.runtimes import RUNTIMES, installed_version

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING
 import onnx
 import pandas
 
-from pipelines.catalog.paths import CLASSIFICATION, GRAPHS, QUALITY, TIMINGS
-from pipelines.catalog.stages import STAGES
+from pipelines.catalog.paths import CLASSIFICATION, GRAPHS, QUALITY, STAGES, TIMINGS
 from pipelines.config.params import load_config
-from pipelines.engine.experiments import Experiment
-from pipelines.engine.tracking import TrackingConfig, tracking, tracking_uri
+from pipelines.engine.tracking import Experiment, TrackingConfig, tracking, tracking_uri
 from singleshot.export.onnx_model import GraphCard, read_card
 from singleshot.io.hashing import sha256_of
 from singleshot.pruning.variant import percentage
@@ -71,7 +69,6 @@ def _name(card: GraphCard) -> str:
 
 
 def _version(client: "MlflowClient", name: str, digest: str) -> str | None:
-    """The version of a file's registered model that has its files; None if there is none."""
     from mlflow.exceptions import MlflowException
     from mlflow.models import get_model_info
 
@@ -134,7 +131,6 @@ def describe(card: GraphCard, path: Path, config: TrackingConfig) -> str:
 
 
 def _quality(card: GraphCard) -> str:
-    """What a network's output is worth, as a judge sees it that had no part in its training."""
     if (
         card.kind == "classifier"
         and not (rows := _rows(CLASSIFICATION, runtime="onnxruntime", preprocessing="right", rank=1)).empty
@@ -153,7 +149,6 @@ def _quality(card: GraphCard) -> str:
 
 
 def _latency(card: GraphCard) -> str:
-    """The median time for one picture or state on the fastest runtime that acts like PyTorch in float32."""
     rows = _rows(TIMINGS, form=card.form, status="ok", batch=1, precision="float32")
     # Of styles, whose networks have one shape, only one is timed.
     own = rows["model"].str.startswith("styles/") if card.kind == "style" else rows["model"] == card.cell

@@ -16,10 +16,9 @@ from pipelines.catalog.agents import agents, algorithm_config, draw_of, training
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.execution import device_of
-from pipelines.engine.fanout import fan_out
 from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.stage import CELLS, Step
+from pipelines.engine.stage import CELLS, Step, fan_out
 from pipelines.engine.tracking import tracking
 from pipelines.stages.agents import prune_agents, prune_cell, train_agents, train_cell
 from pipelines.stages.data import data_cell, prepare_data

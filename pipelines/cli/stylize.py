@@ -12,15 +12,15 @@ from pathlib import Path
 
 import joblib
 
-from pipelines.catalog.videos import segment_cells
+from pipelines.catalog.styles import segment_cells
 from pipelines.cli.media import STANDARD, Medium, find_media, plan_targets
 from pipelines.cli.trained import share_of, style_model
 from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
 from pipelines.engine.execution import ExecutorConfig, device_of, temporary_directory
-from pipelines.engine.fanout import fan_out
 from pipelines.engine.processes import ends_with_its_parents, one_at_a_time
 from pipelines.engine.ray_cluster import cluster_address
+from pipelines.engine.stage import fan_out
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
 from singleshot.export.stylizers import StylizerName, fixed_runtime
@@ -62,7 +62,9 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
     Raises:
         UserError: there is no such style, or an input or the output cannot be used.
     """
-    executor = _on_all_cores(load_config().executor)
+    executor = load_config().executor
+    if not cluster_address(executor):  # segments are computed one after another, each on all cores
+        executor = replace(executor, kind="local", num_cpus=joblib.cpu_count())
     network, _ = load_model(model := style_model(style))
     if STANDARD in (*inputs, str(output)):
         stylize_stream(network.to(device_of(executor, gpu=True)), _streamed(inputs, output), options.settings)
@@ -88,7 +90,8 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
         else:
             seconds = time.perf_counter() - start
             print(f"{output}: {len(written)} picture{'s' * (len(written) > 1)} in {seconds:.1f} s by PyTorch")
-    with _kept(model) as kept:
+    with temporary_directory() as directory:
+        kept = Path(shutil.copy(model, directory))  # the stage `styles` removes the original when it begins
         for target, medium in targets.items():
             if medium.kind == "picture":
                 continue
@@ -105,7 +108,6 @@ def stylize_inputs(style: str, inputs: Sequence[str], output: Path, options: Sty
 
 
 def _streamed(inputs: Sequence[str], output: Path) -> Path | None:
-    """The file to read for standard output; None for standard input."""
     if len(inputs) != 1 or str(output) != STANDARD:
         raise UserError(
             f"{STANDARD} is for one picture: give it as the output, and {STANDARD} or one file as the input"
@@ -145,13 +147,6 @@ def blended(styles: Sequence[str]) -> Iterator[str]:
         yield str(path)
 
 
-@contextmanager
-def _kept(model: Path) -> Iterator[Path]:
-    """A temporary copy of a model, as the stage `styles` removes the original when it begins."""
-    with temporary_directory() as directory:
-        yield Path(shutil.copy(model, directory))
-
-
 def _check_free(target: Path, medium: Medium, force: bool) -> None:
     if target.is_dir():
         raise UserError(f"{target}: is a directory; give another output directory")
@@ -165,11 +160,13 @@ def _check_free(target: Path, medium: Medium, force: bool) -> None:
 def _stylize_video(
     medium: Medium, target: Path, model: Path, executor: ExecutorConfig, options: StylizeOptions
 ) -> StylizerName:
-    """Write the video; returns the runtime that computed it."""
     video, info = medium.file, probe(medium.file)
     check_size(info.width, info.height, str(video))
     store = CellStore(_segments(target))
-    with ends_with_its_parents(), one_at_a_time(_lock(target), str(target)):
+    # The lock isn't beside the target, where the file would stay.
+    name = hashlib.sha256(str(target.absolute()).encode()).hexdigest()[:16]
+    lock = Path(tempfile.gettempdir()) / f"singleshot-{name}.lock"
+    with ends_with_its_parents(), one_at_a_time(lock, str(target)):
         _check_free(target, medium, options.force)  # again: another process may have written it meanwhile
         runtime = options.runtime or _runtime(model, info, executor, options.settings)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
@@ -195,19 +192,6 @@ def _stylize_video(
     return runtime
 
 
-def _lock(target: Path) -> Path:
-    """The lock of those who write `target`: not beside it, where the file would stay."""
-    name = hashlib.sha256(str(target.absolute()).encode()).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"singleshot-{name}.lock"
-
-
-def _on_all_cores(executor: ExecutorConfig) -> ExecutorConfig:
-    """The executor; without a cluster, one that computes segments one after another, each on all cores."""
-    if cluster_address(executor):
-        return executor
-    return replace(executor, kind="local", num_cpus=joblib.cpu_count())
-
-
 def _runtime(
     model: Path, info: VideoInfo, executor: ExecutorConfig, settings: StylizeSettings
 ) -> StylizerName:
@@ -220,5 +204,4 @@ def _runtime(
 
 
 def _segments(target: Path) -> Path:
-    """The directory of a video's finished segments, until the video is complete."""
     return target.parent / f".{target.name}.segments"

@@ -157,7 +157,6 @@ def evaluate_agent(
 
 
 def _check_video(path: Path) -> None:
-    """Raise UserError if a video can't be written, before an episode is played."""
     if path.suffix.lower() != ".mp4" or path.is_dir():
         raise UserError(f"{path}: not the name of an MP4; give one that ends in .mp4")
     if not path.absolute().parent.is_dir():
@@ -167,7 +166,6 @@ def _check_video(path: Path) -> None:
 
 
 def _where(given: str | None, own: "Environment | None") -> "Environment":
-    """The environment to play in: the agent's own, perhaps by another id."""
     from pipelines.catalog.agents import as_configured
     from singleshot.rl.environments import Environment, FileEnvironment
 
@@ -192,7 +190,6 @@ def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -
 
 
 def _print_training(evaluations: Path, environment: "Environment | None") -> None:
-    """Print an agent's score in its training, if its evaluations are there."""
     import pandas
 
     from tasks.reporting.card_scores import score_of

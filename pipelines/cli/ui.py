@@ -7,9 +7,8 @@ import subprocess
 import sys
 
 from pipelines.config.params import load_config
-from pipelines.engine.experiments import address
 from pipelines.engine.processes import ends_with_its_parents
-from pipelines.engine.tracking import database_file, experiment_name, mlflow_client, tracking_uri
+from pipelines.engine.tracking import address, database_file, experiment_name, mlflow_client, tracking_uri
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
 

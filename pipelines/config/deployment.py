@@ -5,10 +5,19 @@ from typing import Annotated
 
 from annotated_types import Ge, Le, MinLen
 
-from pipelines.config.names import AlgorithmName, RuntimeName
+from pipelines.config.offline_rl import AlgorithmName, checked
 from singleshot.errors import UserError
 from singleshot.export.classifier import TRAINED, ClassifierName, ClassifierSource
 from singleshot.export.measurement import Measurement
+from singleshot.export.runtimes import RUNTIMES
+
+
+def _runtime(name: str) -> None:
+    if name not in RUNTIMES:
+        raise ValueError(f"no such runtime; known are {', '.join(RUNTIMES)}")
+
+
+RuntimeName = Annotated[str, checked(_runtime)]
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
+import pydantic
 from annotated_types import Ge, Lt, MinLen
 
-from pipelines.config.names import AgentPrunerName, AlgorithmName
 from singleshot.errors import UserError
+from singleshot.pruning import pruners
+from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.masks import PruningConfig
-from singleshot.rl.algorithms import algorithm_class, algorithm_names
+from singleshot.rl.agents import SMALL
+from singleshot.rl.algorithms import algorithm_class, algorithm_names, module_of
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig
@@ -20,6 +23,30 @@ from tasks.reporting.statistics import BootstrapConfig
 from tasks.train_agents import TrainingConfig
 
 T = TypeVar("T")
+TRAINED = (SMALL, *METHODS)
+"""Agents that get their few weights otherwise than from a pruner before training."""
+
+
+def checked(find: Callable[[str], object]) -> pydantic.AfterValidator:
+    """Accept the names for which `find` does not raise a ValueError."""
+
+    def check(name: str) -> str:
+        find(name)
+        return name
+
+    return pydantic.AfterValidator(check)
+
+
+def _agent_pruner(name: str) -> None:
+    if name not in TRAINED:
+        try:
+            pruners.module_of(name)
+        except UserError as error:
+            raise UserError(f"{error}, and {', '.join(TRAINED)}") from None
+
+
+AlgorithmName = Annotated[str, checked(module_of)]
+AgentPrunerName = Annotated[str, checked(_agent_pruner)]
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,6 @@ def _flat(values: Mapping[Any, Any], conf: Path, above: str = "") -> Iterator[st
 
 
 def _value(value: Any) -> str:
-    """A value of YAML in Hydra's grammar."""
     match value:
         case str():
             return quoted(value)

@@ -75,7 +75,6 @@ def configuration(*overrides: str) -> Config:
 
 
 def _composed(overrides: Sequence[str]) -> tuple[Config, str]:
-    """The configuration, and the text of params.yaml."""
     import hydra
     from hydra.errors import HydraException, OverrideParseException
 

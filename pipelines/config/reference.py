@@ -132,7 +132,6 @@ def _limit(constraint: Any) -> str:
 
 
 def _attribute_docstrings(config: type) -> dict[str, str]:
-    """The docstrings of the attributes of a class and its bases, which Python itself discards."""
     found = {}
     for kind in filter(dataclasses.is_dataclass, reversed(config.__mro__)):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
@@ -145,7 +144,6 @@ def _attribute_docstrings(config: type) -> dict[str, str]:
 
 
 def _one_line(text: str) -> str:
-    """The text without line breaks and without Sphinx's roles."""
     return re.sub(r":\w+:`~?", "`", " ".join(text.split()))
 
 

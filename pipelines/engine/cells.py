@@ -249,13 +249,11 @@ class CellStore:
         return None
 
     def _stage(self) -> Path:
-        """A new path for a file or directory that will be renamed when it is complete."""
         staging = self.root / "staging"
         staging.mkdir(parents=True, exist_ok=True)
         return staging / f"{this_process()}-{uuid.uuid4().hex}"
 
     def _publish(self, staging: Path, cell: Cell) -> None:
-        """Rename `staging` to the cell's directory, and drop the cell's checkpoints."""
         for file in staging.rglob("*"):
             if file.is_file():
                 # The outs of stages are hard links to these files: an edit of an out must not change them.

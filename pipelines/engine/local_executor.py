@@ -33,8 +33,6 @@ from tasks.job import Event
 
 @dataclass(frozen=True)
 class _End:
-    """The end of a batch, with its error if it failed."""
-
     error: Exception | None = None
 
 
@@ -79,7 +77,10 @@ class LocalExecutor:
                     sweep.handle(batch, event)
 
     def _run_in_forks(self, sweep: Sweep, pending: deque[CellBatch]) -> None:
-        places = min(_places(self.config), len(pending))
+        places = min(joblib.cpu_count(), len(pending))
+        if self.config.memory_gb is not None:
+            fitting = int(psutil.virtual_memory().total / 2**30 / self.config.memory_gb)
+            places = max(min(places, fitting), 1)
         busy: dict[Connection, _Fork] = {}
         try:
             while pending or busy:
@@ -105,17 +106,7 @@ class LocalExecutor:
                 fork.close()
 
 
-def _places(config: ExecutorConfig) -> int:
-    """The number of batches that this machine's cores and memory allow at a time."""
-    if config.memory_gb is None:
-        return joblib.cpu_count()
-    fitting = int(psutil.virtual_memory().total / 2**30 / config.memory_gb)
-    return max(min(joblib.cpu_count(), fitting), 1)
-
-
 class _Fork:
-    """A fork of this process that computes one batch after the other, and ends with this process."""
-
     def __init__(self, config: ExecutorConfig, gpu: bool):
         self.connection, theirs = multiprocessing.Pipe()
         arguments = theirs, psutil.Process(), config, gpu

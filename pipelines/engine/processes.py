@@ -108,7 +108,6 @@ def interrupted_later() -> Iterator[None]:
 
 
 def _parents() -> list[psutil.Process]:
-    """The processes above this one up to and including `dvc`."""
     parents = psutil.Process().parents()
     for depth, process in enumerate(parents):
         if is_dvc(process.pid):

@@ -94,7 +94,6 @@ class RayExecutor:
         return remote.remote(batch, inputs, checkpoints, self.config, self.gpu)
 
     def _send(self, path: Path) -> "_Input":
-        """Put an input into the object store, once for all cells that read it."""
         import ray
 
         if path not in self.inputs:
@@ -156,8 +155,6 @@ class _Started:
 
 @dataclasses.dataclass(frozen=True)
 class _Input:
-    """A file, or the files of a directory, on the way to a worker."""
-
     path: Path
     contents: Mapping[str, Any]
     """Ray objects by path relative to `path`, which is `.` if `path` is a file. Each file is an object of its

@@ -118,7 +118,6 @@ class RemoteCellStore(CellStore):
         return super().save_artifact(cell, name, content)
 
     def _list_checkpoints(self) -> Mapping[str, list[str]]:
-        """What is below `checkpoints/<digest>/`, by the cell's digest."""
         found = defaultdict(list)
         place = self._remote("checkpoints/")
         for key in self._files.find(place):
@@ -127,7 +126,6 @@ class RemoteCellStore(CellStore):
         return found
 
     def _read_manifests(self, cells: Sequence[Cell]) -> dict[str, bytes]:
-        """The manifests at the URL, by the cell's digest; one request asks for all."""
         keys = {self._remote(cell.digest, MANIFEST): cell.digest for cell in cells}
         answers = self._files.cat(list(keys), on_error="return") if keys else {}
         for answer in answers.values():
@@ -136,7 +134,6 @@ class RemoteCellStore(CellStore):
         return {keys[key]: answer for key, answer in answers.items() if isinstance(answer, bytes)}
 
     def _download(self, cell: Cell, manifest: bytes) -> None:
-        """Download a cell, unless it is damaged."""
         staging = self._stage()
         staging.mkdir()
         (staging / MANIFEST).write_bytes(manifest)
@@ -188,7 +185,6 @@ class RemoteCellStore(CellStore):
             super().save_checkpoint(cell, step_of(newest), state)
 
     def _remove(self, keys: Sequence[str]) -> None:
-        """Remove objects, some of which another driver may have removed."""
         for key in keys:
             with contextlib.suppress(FileNotFoundError):
                 self._files.rm_file(key)
@@ -198,7 +194,6 @@ class RemoteCellStore(CellStore):
 
     @contextlib.contextmanager
     def _as_user_error(self) -> Iterator[None]:
-        """Turn any error of a file system's library into one line."""
         try:
             yield
         except UserError:

@@ -48,7 +48,6 @@ def _build(*packages: str) -> grimp.ImportGraph:
 
 @functools.cache
 def _imported(module: str) -> frozenset[str]:
-    """`module` and all modules that it imports, directly or not; of foreign packages, the top modules."""
     graph = _build(*_own_packages(_top(module)))
     return frozenset(graph.find_upstream_modules(module) | {module})
 
@@ -88,7 +87,6 @@ def package_versions(*modules: str) -> Mapping[str, str]:
 
 @functools.cache
 def _distributions() -> Mapping[str, list[str]]:
-    """The names of the installed packages that provide each top module; found in half a second."""
     return importlib.metadata.packages_distributions()
 
 

@@ -1,4 +1,9 @@
-"""What all steps of stages share: open the tracker, compute cells, link their files."""
+"""What all steps of stages share: open the tracker, compute cells, link their files.
+
+Cells run on an executor: `local`, in forks of this process, or `ray`, on a cluster or on this machine. Both
+run the same generator, :func:`~pipelines.engine.execution.execute`, and hand its events to the same
+:class:`~pipelines.engine.sweep.Sweep`, so results are byte-identical.
+"""
 
 import contextlib
 import dataclasses
@@ -11,15 +16,73 @@ from typing import Any
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.dvc_files import DVC
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.experiments import Experiment
-from pipelines.engine.fanout import fan_out
+from pipelines.engine.local_executor import LocalExecutor
 from pipelines.engine.processes import ends_with_its_parents, one_at_a_time
 from pipelines.engine.provenance import Made, write_provenance
+from pipelines.engine.ray_cluster import cluster_address, ray_cluster
+from pipelines.engine.ray_executor import RayExecutor
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.tracking import Tracker, TrackingConfig, tracking
+from pipelines.engine.sweep import Recorder, Sweep
+from pipelines.engine.tracking import Experiment, Tracker, TrackingConfig, tracking
 
 CELLS = Path(".cells")
 PROVENANCE = Path("results/provenance")
+
+
+def fan_out(
+    cells: Sequence[Cell],
+    config: ExecutorConfig,
+    store: CellStore,
+    recorder: Recorder,
+    *,
+    gpu: bool = False,
+    alone: bool = False,
+    start_ray: bool = False,
+    unit: str = "cell",
+) -> None:
+    """Compute those of `cells` that `store` lacks. On return it has all of them.
+
+    Args:
+        cells: the whole sweep; cells that are in the store are reused.
+        config: where and how to run.
+        store: the store of cells.
+        recorder: records the course and the metrics of every cell.
+        gpu: whether the task can use a GPU.
+        alone: compute one cell at a time on any executor, for cells that measure times.
+        start_ray: start Ray on this machine if no cluster is given, which takes six seconds; other cells are
+            computed in forks of this process then.
+        unit: the unit in which progress is shown; a cell counts as `Cell.size` units.
+
+    Raises:
+        CellsFailedError: some cells failed; it is raised when all others are done.
+        UserError: a cell failed for a reason that the user can fix.
+    """
+    store.prepare()
+    store.fetch(cells)
+    kept = {cell.digest for cell in cells if store.has(cell)}
+    missing = [cell for cell in cells if cell.digest not in kept]
+    reused = [cell for cell in cells if cell.digest in kept]
+    resumable = sum(store.checkpoint(cell) is not None for cell in missing)
+    resumed = f" ({resumable} from a checkpoint)" if resumable else ""
+    print(f"cells: {len(cells)} in all, {len(reused)} reused, {len(missing)} to compute{resumed}", flush=True)
+    recorder.reused(reused, store)
+    if missing:
+        turns = [[cell] for cell in missing] if alone else [missing]
+        start_ray = start_ray and len(turns[0]) > 1
+        with _executor(config, gpu, start_ray) as executor, Sweep(missing, store, recorder, unit) as sweep:
+            for turn in turns:
+                executor.run(sweep, turn)
+        sweep.raise_failures()
+
+
+@contextlib.contextmanager
+def _executor(config: ExecutorConfig, gpu: bool, start_ray: bool) -> Iterator[LocalExecutor | RayExecutor]:
+    if config.kind == "local" or not (start_ray or cluster_address(config)):
+        with contextlib.closing(LocalExecutor(config, gpu)) as executor:
+            yield executor
+        return
+    with ray_cluster(config):
+        yield RayExecutor(config, gpu)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +108,7 @@ class Work:
     ) -> list[Path]:
         """Compute those of `cells` that the store lacks, then link each cell's files below `out`, if given.
 
-        `gpu`, `alone` and `start_ray` are as in :func:`~pipelines.engine.fanout.fan_out`.
+        `gpu`, `alone` and `start_ray` are as in :func:`fan_out`.
 
         Returns:
             the cells' directories, in the order of `cells`: below `out`, or else the store's own, which are
@@ -92,7 +155,7 @@ def step(
     groups: Sequence[str] = (),
     tables: Sequence[Path] = (),
 ) -> Callable[[Callable[[Work, Any], None]], Step]:
-    """Make a function a step. The options are as in :class:`~pipelines.engine.experiments.Experiment`."""
+    """Make a function a step. The options are as in :class:`~pipelines.engine.tracking.Experiment`."""
 
     def declare(run: Callable[[Work, Any], None]) -> Step:
         about, _, details = (inspect.getdoc(run) or "").partition("\n\n")

@@ -1,5 +1,7 @@
 """MLflow: an experiment for each stage, a run for each cell, and a run for the stage as a whole.
 
+Runs have no parents, since MLflow folds runs that have one, and does not chart folded runs.
+
 The driver owns every run: it creates the database, the experiment and the runs before it fans out, and
 workers reach MLflow only through the events that they send to the driver. A cell's digest therefore has
 exactly one run, whatever is killed and retried, and SQLite has one writer.
@@ -20,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
-from pipelines.engine.experiments import Experiment
 from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import git_commit
 from pipelines.engine.sweep import Recorder
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import DatasetInput, Metric, Run
 
+SHOWN_CELLS = "tags.kind = 'cell' and tags.current = 'yes'"
+"""Filter of both views: not the run of the stage as a whole, nor cells that the last sweep was without."""
 LARGEST_ARTIFACT_BYTES = 1_000_000
 """Larger files of a cell (weights, data sets) stay in the stage's outs, under DVC."""
 SHOWN = (".html", ".csv", ".png", ".jpg", ".mp4")
@@ -68,6 +71,59 @@ class TrackingConfig:
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "singleshot"
     """First part of the experiments' names, e.g. of `singleshot/train`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What MLflow shows of a stage."""
+
+    about: str
+    """What the stage does, in one sentence: MLflow hides the rest until a reader unfolds it."""
+    details: str = ""
+    """Markdown: the meaning and unit of each metric, and which table has the rest."""
+    tags: tuple[str, ...] = ()
+    """Tags to filter runs by; also columns of the table."""
+    metrics: tuple[str, ...] = ()
+    """Metrics that are columns of the table, which is sorted by the first, largest on top."""
+    groups: tuple[str, ...] = ()
+    """Tags to group runs by: charts draw the average of runs that agree in all of them."""
+    tables: tuple[Path, ...] = ()
+    """CSV files that the stage writes, which become artifacts of the stage's own run."""
+
+    def labels(self, experiment_id: str) -> dict[str, str]:
+        """The experiment's description, kind and views, under the tags that MLflow's pages read."""
+        keys = [{"mode": "tag", "groupByData": name} for name in self.groups]
+        groups = {"groupBy": {"aggregateFunction": "average", "groupByKeys": keys}} if keys else {}
+        charts = {"searchFilter": SHOWN_CELLS, "runsHiddenMode": "SHOWALL", **groups}
+        return {
+            "mlflow.experimentKind": "custom_model_development",
+            "mlflow.note.content": self._description(experiment_id),
+            "mlflow.sharedViewState.table": json.dumps(self._table()),
+            "mlflow.sharedViewState.charts": json.dumps(charts),
+        }
+
+    def _description(self, experiment_id: str) -> str:
+        table, charts = (f"[{view}]({address(experiment_id, view)})" for view in ("table", "charts"))
+        paragraphs = [f"{self.about} See the {table} or the {charts}.", self.details]
+        if self.tags:
+            names = ", ".join(f"`tags.{name}`" for name in self.tags)
+            paragraphs.append(f"Filter by {names}: `tags.{self.tags[0]} = '…'`.")
+        paragraphs.append(
+            "One run is the stage's own: its name ends in the profile, and its artifacts are the tables."
+        )
+        return "\n\n".join(filter(None, paragraphs))
+
+    def _table(self) -> dict[str, Any]:
+        columns = ["attributes.`Created`", *(f"tags.`{name}`" for name in (*self.tags, "profile"))]
+        columns += [f"metrics.`{name}`" for name in self.metrics]
+        order = {"orderByKey": f"metrics.`{self.metrics[0]}`", "orderByAsc": False} if self.metrics else {}
+        return {"searchFilter": SHOWN_CELLS, "selectedColumns": columns, **order}
+
+
+def address(experiment_id: str, view: str) -> str:
+    """Where MLflow's pages show the view `table` or `charts` of an experiment."""
+    mode = "&compareRunsMode=CHART" if view == "charts" else ""
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}{mode}"
 
 
 class Tracker(Recorder):
@@ -234,7 +290,6 @@ class Tracker(Recorder):
         } | {tag: os.environ[name] for tag, name in VARIABLES.items() if name in os.environ}
 
     def _search(self) -> "list[Run]":
-        """All runs of the stage, whatever the profile."""
         found: list[Run] = []
         token: str | None = None
         while token != "":
@@ -277,7 +332,6 @@ def tracking(
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Those of MLflow's client if the server or the database fails."""
     from mlflow.exceptions import MlflowException
     from requests import RequestException
     from sqlalchemy.exc import SQLAlchemyError
@@ -287,7 +341,6 @@ def _errors() -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def _as_user_error(uri: str) -> Iterator[None]:
-    """Turn MLflow's errors into one line, both at the start and during a sweep."""
     try:
         yield
     except _errors() as error:
@@ -412,7 +465,6 @@ def experiment_name(config: TrackingConfig, stage: str) -> str:
 
 
 def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, stage: str) -> str:
-    """The id of the stage's experiment, which is created if there is none."""
     from mlflow.entities import LifecycleStage
     from mlflow.exceptions import MlflowException
 

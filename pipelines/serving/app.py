@@ -330,7 +330,6 @@ def _described(model: Model) -> dict[str, Any]:
 
 
 async def _picture(request: Request) -> bytes:
-    """The file of the picture, which is the body."""
     media_type = request.headers.get("content-type", "missing")
     if not media_type.lower().startswith("image/"):
         known = ", ".join(READ)

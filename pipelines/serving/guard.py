@@ -43,7 +43,12 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
-        scope = self._with_root_path(scope)
+        root, path = self._config.root_path, scope["path"]
+        if path != root and not path.startswith(f"{root}/"):  # the proxy removed it, or left it there
+            path = root + path
+        # HEAD becomes GET, of whose answer the server sends the head alone.
+        method = {"method": "GET"} if scope.get("method") == "HEAD" else {}
+        scope = {**scope, "root_path": root, "path": path, **method}
         refused = self._refusal(scope)
         if refused and scope["type"] == "websocket":
             await send({"type": "websocket.close"})  # before it was accepted: 403
@@ -79,17 +84,6 @@ class Guard:
             route = getattr(scope.get("route"), "path", "other")
             self._observe(os.getpid(), route, status or 500).observe(time.monotonic() - start)
 
-    def _with_root_path(self, scope: Scope) -> Scope:
-        """The request as ASGI has it behind a proxy, whether or not the proxy left its path there.
-
-        HEAD becomes GET, of whose answer the server sends the head alone.
-        """
-        root, path = self._config.root_path, scope["path"]
-        if path != root and not path.startswith(f"{root}/"):
-            path = root + path
-        method = {"method": "GET"} if scope.get("method") == "HEAD" else {}
-        return {**scope, "root_path": root, "path": path, **method}
-
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = dict(scope["headers"])
         host, origin = headers.get(b"host", b"").decode("latin-1"), headers.get(b"origin")
@@ -113,7 +107,6 @@ class Guard:
 
 
 def _name_of(address: str) -> str:
-    """The host of `host:port`, in small letters; empty if it is none."""
     with contextlib.suppress(ValueError):
         return urlsplit(f"//{address}").hostname or ""
     return ""

@@ -83,9 +83,12 @@ def find_models(directory: Path, learned: Sequence[Path] = ()) -> list[Model]:
     for path in (*files, *learned):
         model = Model(read_card(path), path)
         with _blamed_on(path):
-            if not _only_timed(model.card):
+            if not (model.card.kind == "classifier" and model.card.details["weights"]["source"] == "random"):
                 there = chosen.setdefault(model.name, model)
-                chosen[model.name] = min(there, model, key=_preference)
+                # Of one form, the plain file comes before that with sparse initialisers, which opens slower.
+                chosen[model.name] = min(
+                    there, model, key=lambda own: (FORMS.index(own.card.form), own.path.stem)
+                )
     if not chosen:
         raise UserError(f"{directory}: no graph to serve; export some with `dvc repro export`")
     return [Model(chosen[name].card, chosen[name].path, _painting(chosen[name])) for name in sorted(chosen)]
@@ -139,16 +142,6 @@ def _painting(model: Model) -> Path | None:
     style = model.name.split("/")[0]
     files = (folder / style / "painting.png" for folder in (PAINTINGS, LEARNED))
     return next(filter(Path.exists, files), None) if model.card.kind == "style" else None
-
-
-def _preference(model: Model) -> tuple[int, str]:
-    # Within a form, the plain file comes before that with sparse initialisers, whose name is longer: both
-    # compute the same, but the plain one opens faster.
-    return FORMS.index(model.card.form), model.path.stem
-
-
-def _only_timed(card: GraphCard) -> bool:
-    return card.kind == "classifier" and card.details["weights"]["source"] == "random"
 
 
 def learned_graphs(styles: Path, graphs: Path, opset: int) -> list[Path]:

@@ -67,7 +67,11 @@ class PictureProcess:
         self._asked += 1
         try:
             loop, call = asyncio.get_running_loop(), functools.partial(function, *given)
-            result: Result | HTTPException = await loop.run_in_executor(self._thread, self._call, due, call)
+            result: Result | HTTPException = await loop.run_in_executor(
+                self._thread, lambda: self._process.call(due - time.monotonic(), _answer, call)
+            )
+        except TookTooLong:
+            raise HTTPException(504, f"no answer in {self._config.timeout_s:g} seconds") from None
         finally:
             self._asked -= 1
         if isinstance(result, HTTPException):
@@ -82,13 +86,6 @@ class PictureProcess:
     def begin(self) -> None:
         """Import what the functions need before the first picture comes."""
         self._thread.submit(self._process.call, IMPORTS_S, exec, "import singleshot.style.apply.strokes")
-
-    def _call(self, due: float, function: Callable[[], Result]) -> Result | HTTPException:
-        try:
-            result: Result | HTTPException = self._process.call(due - time.monotonic(), _answer, function)
-        except TookTooLong:
-            return HTTPException(504, f"no answer in {self._config.timeout_s:g} seconds")
-        return result
 
 
 def _answer(function: Callable[[], Result]) -> Result | HTTPException:
@@ -176,7 +173,6 @@ def thumbnail(painting: Path) -> bytes:
 
 
 def _decode(body: bytes, max_pixels: int, min_side: int = 1) -> "Tensor":
-    """Decode a file to a picture (3, H, W) in [0, 1]."""
     from singleshot.io.images import read_rgb, read_size
 
     formats = tuple(READ.values())

@@ -14,7 +14,6 @@ from pipelines.serving.app import build_app
 from pipelines.serving.models import Model
 from pipelines.serving.server import LAST_ANSWERS_S
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard
 
 CPU_UNIT = 1e-4
 """Smallest fraction of a core that Ray counts."""
@@ -47,9 +46,13 @@ def replicas(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
         graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
         graceful_shutdown_timeout_s=LAST_ANSWERS_S,
     )(_Replica)
+    contents = [
+        (model.card, model.path.read_bytes(), model.painting.read_bytes() if model.painting else None)
+        for model in models
+    ]
     try:
         serve.run(
-            deployment.bind(ray.put(list(map(_contents, models))), config),
+            deployment.bind(ray.put(contents), config),
             name=NAME,
             logging_config={"log_level": "WARNING", "enable_access_log": False},
         )
@@ -76,11 +79,6 @@ class _Replica:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         return self.application
-
-
-def _contents(model: Model) -> tuple[GraphCard, bytes, bytes | None]:
-    painting = model.painting.read_bytes() if model.painting else None
-    return model.card, model.path.read_bytes(), painting
 
 
 def _preflight(config: ServingConfig) -> None:

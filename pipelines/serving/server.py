@@ -97,7 +97,6 @@ def _check_port(config: ServingConfig) -> None:
 
 
 def _answers(config: ServingConfig, ended: threading.Event) -> bool:
-    """Wait until a process answers; False if the server ends before."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while not ended.is_set():

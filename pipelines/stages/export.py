@@ -56,7 +56,6 @@ def export_cells(config: Config) -> Iterator[Cell]:
 
 
 def _cell(config: Config, task: Task, source: TrainedNetwork, **more: Path) -> Cell:
-    """The cell that exports a network; it has the inputs `source` and `more`."""
     export = config.deployment.export
     params = ExportParams(source.cell, export.opset, export.sparse_initializers)
     inputs = {"source": source.path, **more}

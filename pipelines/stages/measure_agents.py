@@ -21,8 +21,7 @@ from pipelines.engine.stage import Work, step
 from singleshot.pruning.variant import DENSE, percentage
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.evaluation.drawing import Caption
-from tasks.animate import AnimateParams, animate
-from tasks.measure_agents import QuantizeParams, measure_sizes, quantize_agent
+from tasks.measure_agents import AnimateParams, QuantizeParams, animate, measure_sizes, quantize_agent
 from tasks.reporting.look import OTHER, PRUNERS, name, ordered
 from tasks.tables import concatenate
 
@@ -73,15 +72,16 @@ def _shown(config: Config) -> Iterator[AgentSpec]:
 def _animation(
     config: Config, cell: str, lanes: Sequence[AgentSpec], seconds: float, tags: dict[str, str]
 ) -> Cell:
-    captions = tuple(_caption(agent) for agent in lanes)
+    labels = (
+        DENSE if each.pruner == DENSE else f"{name(each.pruner)}, {percentage(each.sparsity)}% pruned"
+        for each in lanes
+    )
+    captions = tuple(
+        Caption(label, PRUNERS.get(each.pruner, OTHER)) for label, each in zip(labels, lanes, strict=True)
+    )
     inputs = {caption.label: episode_of(agent) for caption, agent in zip(captions, lanes, strict=True)}
     params = AnimateParams(environment_of(config, lanes[0]), captions, seconds)
     return Cell(cell, animate, params, inputs, tags)
-
-
-def _caption(agent: AgentSpec) -> Caption:
-    label = DENSE if agent.pruner == DENSE else f"{name(agent.pruner)}, {percentage(agent.sparsity)}% pruned"
-    return Caption(label, PRUNERS.get(agent.pruner, OTHER))
 
 
 @step("sizes", tags=AGENT_TAGS, tables=(SIZES,))

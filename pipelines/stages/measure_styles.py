@@ -19,11 +19,11 @@ from pipelines.catalog.styles import (
     model_of,
     normalized,
     painting_of,
+    stylized_name,
     transfer_name,
     transfers,
     video_of,
 )
-from pipelines.catalog.videos import stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step

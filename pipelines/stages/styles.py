@@ -10,13 +10,14 @@ from pipelines.catalog.styles import (
     model_of,
     normalized,
     painting_of,
+    segment_cells,
+    stylized_name,
     training_inputs,
     training_of,
     transfer_name,
     transfers,
     video_of,
 )
-from pipelines.catalog.videos import segment_cells, stylized_name
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
@@ -26,7 +27,7 @@ from singleshot.style.video.segments import SEGMENT
 from tasks.stylize import LargeParams, StylizeParams, stylize_large, stylize_photos
 from tasks.tables import concatenate
 from tasks.train_style import train_style
-from tasks.transfer_style import TransferParams, transfer_style
+from tasks.transfer_style import transfer_style
 
 
 @step(
@@ -40,26 +41,24 @@ def transfer_styles(work: Work, config: Config) -> None:
 
     Steps are iterations. The pictures are among each run's artifacts; `studies.csv` has all losses.
     """
-    cells = [_transfer(picture) for picture in transfers(config)]
+    cells = []
+    for picture in transfers(config):
+        settings = picture.config
+        inputs = {
+            "photos": SAMPLES,
+            "painting": painting_of(picture.style),
+            "backbone": normalized(settings.backbone),
+        }
+        tags = {
+            "study": picture.study,
+            "style": picture.style,
+            "backbone": settings.backbone,
+            "loss": settings.criterion,
+            "optimizer": settings.optimizer,
+        }
+        cells.append(Cell(transfer_name(picture), transfer_style, picture, inputs, tags))
     directories = work.compute(cells, TRANSFERS, gpu=True)
     concatenate([directory / "history.csv" for directory in directories], STUDIES)
-
-
-def _transfer(picture: TransferParams) -> Cell:
-    settings = picture.config
-    inputs = {
-        "photos": SAMPLES,
-        "painting": painting_of(picture.style),
-        "backbone": normalized(settings.backbone),
-    }
-    tags = {
-        "study": picture.study,
-        "style": picture.style,
-        "backbone": settings.backbone,
-        "loss": settings.criterion,
-        "optimizer": settings.optimizer,
-    }
-    return Cell(transfer_name(picture), transfer_style, picture, inputs, tags)
 
 
 @step(
@@ -87,34 +86,23 @@ def stylize(work: Work, config: Config) -> None:
     """
     video = video_of(config)
     info = probe(video)
-    work.compute([*_photos(config), *_large(config), *_segments(config, video, info)], STYLIZED, gpu=True)
+    work.compute(list(_stylized(config, video, info)), STYLIZED, gpu=True)
     for style in config.style.training.styles:
         segments = STYLIZED / style / "segments"
         join_segments(sorted(segments.rglob(SEGMENT)), video, info, STYLIZED / style / stylized_name(video))
         shutil.rmtree(segments)
 
 
-def _photos(config: Config) -> Iterator[Cell]:
+def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
     settings = config.style.stylize
+    large = LargeParams(settings.large, replace(settings.settings, stroke=1.0))
+    photo = Path(settings.large.photo)
+    enlarged = {"photo": photo} if photo.suffix else {"photos": SAMPLES}
     for style in config.style.training.styles:
-        params = StylizeParams(style, settings.photos, settings.short_side_px, settings.settings)
-        inputs = {"photos": SAMPLES, "model": model_of(style)}
-        yield Cell(f"{style}/photos", stylize_photos, params, inputs, {"style": style})
-
-
-def _large(config: Config) -> Iterator[Cell]:
-    large = config.style.stylize.large
-    params = LargeParams(large, replace(config.style.stylize.settings, stroke=1.0))
-    photo = Path(large.photo)
-    given = {"photo": photo} if photo.suffix else {"photos": SAMPLES}
-    for style in config.style.training.styles:
-        inputs = {**given, "model": model_of(style)}
-        yield Cell(f"{style}/large", stylize_large, params, inputs, {"style": style})
-
-
-def _segments(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
-    settings = config.style.stylize
-    for style in config.style.training.styles:
+        model = {"model": model_of(style)}
+        photos = StylizeParams(style, settings.photos, settings.short_side_px, settings.settings)
+        yield Cell(f"{style}/photos", stylize_photos, photos, model | {"photos": SAMPLES}, {"style": style})
+        yield Cell(f"{style}/large", stylize_large, large, model | enlarged, {"style": style})
         yield from segment_cells(
             f"{style}/segments",
             video,

@@ -14,7 +14,7 @@ from waiting import PATIENCE_S, wait_until
 
 from pipelines.engine.cells import Cell, CellStore, step_of
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.fanout import fan_out
+from pipelines.engine.stage import fan_out
 from pipelines.engine.sweep import Recorder
 
 pytestmark = pytest.mark.slow

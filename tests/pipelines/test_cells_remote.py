@@ -13,8 +13,8 @@ from toy_tasks.work import PreviewParams, SumParams, add_up, show_previews
 
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.fanout import fan_out
 from pipelines.engine.remote_cells import RemoteCellStore, open_store
+from pipelines.engine.stage import fan_out
 from pipelines.engine.sweep import CellsFailedError, Recorder
 from singleshot.errors import UserError
 

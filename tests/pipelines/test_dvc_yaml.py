@@ -11,7 +11,7 @@ import torch
 import typer
 import yaml
 
-from pipelines.catalog.stages import STAGES, WITH_CELLS
+from pipelines.catalog.paths import STAGES, WITH_CELLS
 from pipelines.cli.app import app
 from pipelines.cli.packages import list_packages
 from pipelines.config.params import CONF, PARAMS, configuration, load_config

@@ -28,9 +28,9 @@ from toy_tasks.work import (
 from pipelines.engine import sweep
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
 from pipelines.engine.execution import CellBatch, ExecutorConfig, OutOfMemoryError, batches, execute
-from pipelines.engine.fanout import fan_out
 from pipelines.engine.ray_cluster import STARTS, _temporary_directory, not_code, ray_cluster
 from pipelines.engine.ray_executor import _Input, execute_remotely, fault
+from pipelines.engine.stage import fan_out
 from pipelines.engine.sweep import TRANSIENT_RETRIES, CellsFailedError, Sweep
 from singleshot.errors import UserError
 from tasks.job import Progress
@@ -353,7 +353,7 @@ def joined(here, undisturbed, cluster):
         return nullcontext()
 
     with ray_cluster(cluster), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.engine.fanout.ray_cluster", join_again)
+        patch.setattr("pipelines.engine.stage.ray_cluster", join_again)
         yield cluster
 
 

@@ -4,7 +4,7 @@ import gymnasium
 import pytest
 from checkouts import ROOT
 
-from pipelines.cli.inputs import check_inputs
+from pipelines.cli.doctor import check_inputs
 from pipelines.config.params import configuration
 from singleshot.errors import UserError
 from singleshot.rl.data.transitions import D4RLFile

@@ -18,8 +18,7 @@ from made import MADE
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell
-from pipelines.engine.experiments import CELLS
-from pipelines.engine.tracking import TrackingConfig, tracking
+from pipelines.engine.tracking import SHOWN_CELLS, TrackingConfig, tracking
 from pipelines.stages.agents import train_agents
 from singleshot.errors import UserError
 
@@ -192,7 +191,7 @@ def test_a_cell_that_is_older_than_the_database_gets_its_run(config, store, empt
 
 def test_charts_are_of_the_last_sweep_and_runs_of_the_last_profile(config, store):
     def current():
-        return {run.info.run_name for run in runs(CELLS)}
+        return {run.info.run_name for run in runs(SHOWN_CELLS)}
 
     with tracking(config, "train", "smoke") as tracker:
         for cell in (CELL, OTHER):
