@@ -28,31 +28,18 @@ from singleshot.rl.environments import (
 from singleshot.rl.evaluation.episode import PlayedEpisode, load_episode
 
 
-@pytest.mark.parametrize(
-    ("name", "return_", "score"),
-    [
+def test_known_scores_of_known_returns() -> None:
+    for name, return_, score in (
         ("HalfCheetah", 12135.0, 100.0),
         ("HalfCheetah", -280.178953, 0.0),
-        ("HalfCheetah", 5927.4105235, 50.0),  # the mean of 12135 and -280.178953
-        ("Hopper", 3234.3, 100.0),
         ("Hopper", 1000.0, 31.35),  # 1020.272305 / 3254.572305, by hand
-        ("Walker2d", 4592.3, 100.0),
-        ("Walker2d", 1.629008, 0.0),
         ("Walker2d", 1000.0, 21.75),  # 998.370992 / 4590.670992, by hand
         ("HalfCheetah", 11510.0, 95.0),  # tianshou's published BCQ, raw and on D4RL's scale
         ("HalfCheetah", 11355.0, 93.7),  # and its imitation learner
-    ],
-)
-def test_known_scores_of_known_returns(name: str, return_: float, score: float) -> None:
-    assert LOCOMOTION[name].score(return_) == pytest.approx(score, abs=0.051)
-
-
-def test_scores_of_many_returns_at_once() -> None:
+    ):
+        assert LOCOMOTION[name].score(return_) == pytest.approx(score, abs=0.051)
     np.testing.assert_allclose(LOCOMOTION["Hopper"].score(np.array([-20.272305, 3234.3])), [0, 100])
-
-
-def test_without_reference_returns_scores_are_returns() -> None:
-    assert Environment("Hopper-v5").score(12.5) == 12.5
+    assert Environment("Hopper-v5").score(12.5) == 12.5  # without reference returns
 
 
 @pytest.mark.parametrize("version", ["v5", "v4"])
@@ -77,8 +64,7 @@ def test_experts_environments_are_those_of_the_configuration() -> None:
 def test_actions_are_scaled_to_the_environment_s_bounds() -> None:
     """InvertedPendulum takes forces within ±3."""
     own, scaled = gymnasium.make("InvertedPendulum-v5"), make_environment(Environment("InvertedPendulum-v5"))
-    for each in (own, scaled):
-        each.reset(seed=0)
+    own.reset(seed=0), scaled.reset(seed=0)
     for force in (-3.0, 0.0, 1.5):
         expected, found = own.step(np.array([force])), scaled.step(np.array([force / 3], np.float32))
         np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
@@ -94,19 +80,17 @@ def test_arguments_and_a_time_limit_are_passed_on() -> None:
     assert made.unwrapped._reward_control_weight == 0
 
 
-@pytest.mark.parametrize(
-    ("id_", "message"),
-    [
-        ("Hopper-v99", r"Hopper-v99 can't be made .*correct its id"),
-        ("no.such.module:Robot-v0", r"no\.such\.module:Robot-v0 can't be made .*ModuleNotFound"),
-        ("CartPole-v1", r"its actions are Discrete\(2\), agents take flat vectors"),
+def test_an_environment_that_agents_can_t_act_in_is_one_clear_error() -> None:
+    for id_, named in (
+        ("Hopper-v99", "Hopper-v99"),
+        ("no.such.module:Robot-v0", "no.such.module:Robot-v0"),
+        ("CartPole-v1", "Discrete(2)"),
         (None, "there is no environment"),
-    ],
-)
-def test_an_environment_that_agents_can_t_act_in_is_one_clear_error(id_: str | None, message: str) -> None:
-    with pytest.raises(UserError, match=message) as caught:
-        make_environment(Environment(id_))
-    assert "\n" not in str(caught.value)
+    ):
+        with pytest.raises(UserError) as caught:
+            make_environment(Environment(id_))
+        assert named in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def in_agent(path, environment):
