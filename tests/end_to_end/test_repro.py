@@ -57,7 +57,7 @@ COLUMNS = {
         "p50_ms, p90_ms, p99_ms, max_abs_error, status, reason"
     ),
 }
-"""Of DESIGN; a table may have more columns after these."""
+"""A table may have more columns."""
 AGENTS = [
     ("Hopper", algorithm, *variant, 0)
     for algorithm in ("bc", "bcq")
@@ -77,15 +77,15 @@ CELLS = {
     "fetch_images": 5,
     "fetch_weights": 4,
     "make_clip": 1,
-    "transfer_style": 9,
+    "transfer_style": 12,
     "train_style": 1,
-    "stylize": 3,
+    "stylize": 4,
     "measure_quality": 1,
     "measure_speed": 1,
     "export_onnx": 8,
-    "benchmark": 7,
+    "benchmark": 4,
     "evaluate": 1,
-    "report": 4,
+    "report": 1,
 }
 """By step, in the profile smoke."""
 
@@ -94,7 +94,7 @@ def test_it_leaves_every_result_with_its_columns(finished_smoke):
     tables = {name: pandas.read_csv(finished_smoke.path / name) for name in COLUMNS}
     for name, columns in COLUMNS.items():
         names = columns.split(", ")
-        assert list(tables[name].columns[: len(names)]) == names
+        assert set(names) <= set(tables[name].columns), name
         # Version 2 of styles has no backbone of its own, a runtime that failed no latency, and most layers
         # don't read the state.
         sometimes = {
@@ -204,7 +204,7 @@ def test_a_trained_style_says_what_it_is_and_shows_itself_in_mlflow(finished_smo
     assert card.style == "swirls"
     assert card.style_sha256 == hashlib.sha256(painting.read_bytes()).hexdigest()
     assert card.commit == finished_smoke.run("git", "rev-parse", "HEAD").strip()
-    (run,) = finished_smoke.runs(stage="train_style", kind="cell", pruner="dense")
+    (run,) = finished_smoke.runs(stage="train_style", kind="cell")
     client = finished_smoke.mlflow
     previews = client.list_artifacts(run.info.run_id, "previews")
     assert [Path(file.path).name for file in previews] == ["000002.jpg", "000004.jpg"]
@@ -225,7 +225,7 @@ def test_every_part_has_exactly_the_sparsity_asked_for(finished_smoke):
 def test_mlflow_has_one_finished_run_a_cell(finished_smoke):
     finished_smoke.check_runs()
     assert sorted(run.info.run_name for run in finished_smoke.runs(kind="stage")) == [
-        f"{stage} (smoke)" for stage in sorted(CELLS)
+        f"{stage} (smoke)" for stage in sorted([*CELLS, "register"])
     ]
     commit = finished_smoke.run("git", "rev-parse", "HEAD").strip()
     for run in finished_smoke.runs(kind="cell"):
