@@ -76,6 +76,7 @@ def test_opencv(tmp_path):
     np.testing.assert_allclose(made, 255 * expected.numpy(), atol=0.6)
 
 
+@pytest.mark.slow
 def test_mlflow(graphs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where MLflow, too, looks for the database
     policy = tmp_path / "bc.onnx"

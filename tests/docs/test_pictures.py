@@ -34,6 +34,7 @@ def test_each_row_of_styles_has_four_pictures():
         "style.training.styles=[swirls]",
     ],
 )
+@pytest.mark.slow
 def test_another_default_would_be_noticed(override):
     default = made_from(configuration("profile=default"))
     assert made_from(configuration("profile=default", override)) != default

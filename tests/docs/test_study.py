@@ -46,6 +46,7 @@ def scores(environment, algorithm, pruner):
     return pandas.Series(found)
 
 
+@pytest.mark.slow
 def test_a_pooled_claim_is_a_plain_t_test_over_seeds(make_page, study):
     cases = [
         scores(environment, algorithm, "snip") - scores(environment, algorithm, "dense")
@@ -99,6 +100,7 @@ def test_the_plan_s_agents_are_counted(make_page, study):
     assert all(0 <= trained <= planned for planned, trained in counted.values())
 
 
+@pytest.mark.slow
 def test_every_part_is_on_a_page_and_every_page_is_up_to_date(make_page, study, tmp_path):
     """If this fails, run `make study-page`."""
     parts = make_page.parts(study)
