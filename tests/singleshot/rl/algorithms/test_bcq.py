@@ -208,25 +208,21 @@ def test_bc_updates_equal_the_reference_s(data):
     assert_same_weights(learner.networks, reference, tolerance=5e-5)
 
 
-def test_bcq_acts_as_the_reference_does():
-    config = BCQConfig(evaluation_samples=7)
-    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), config, 11, 3)
+def test_agents_act_as_the_reference_does():
+    """BC by the decoder, on a quarter of the prior."""
+    algorithm = make_algorithm(
+        AgentSpec("Hopper", "bcq", "dense", 0.0, 0), BCQConfig(evaluation_samples=7), 11, 3
+    )
     learner, reference = begin(algorithm)
     state, noise = torch.randn(1, 5, 11), torch.randn(1, 5, *algorithm.noise_shape)
-
     action = algorithm.act(learner.networks, state, noise)
-
     for i in range(5):
         torch.testing.assert_close(action[0, i], reference.act(state[0, i], noise[0, i]))
 
-
-def test_bc_acts_by_the_decoder_on_a_quarter_of_the_prior():
     algorithm = make_algorithm(AgentSpec("Hopper", "bc", "dense", 0.0, 0), BCConfig(), 11, 3)
     learner, reference = begin(algorithm)
-    state, noise = torch.randn(1, 5, 11), 3 * torch.randn(1, 5, *algorithm.noise_shape)
-
+    noise = 3 * torch.randn(1, 5, *algorithm.noise_shape)
     action = algorithm.act(learner.networks, state, noise)
-
     torch.testing.assert_close(action[0], reference.vae.decode(state[0], noise[0].clip(-0.25, 0.25)))
 
 

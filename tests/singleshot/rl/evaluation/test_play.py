@@ -61,32 +61,22 @@ def test_hopper_episodes_end_one_by_one():
     np.testing.assert_allclose(returns, expected, rtol=1e-4)
 
 
-def test_environments_can_be_used_again():
-    algorithm, networks = make([0])
-    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=2), agents=1)
-    first, again = (play(algorithm, networks, environments, Randomness("evaluation", [0])) for _ in range(2))
-    other = play(algorithm, networks, environments, Randomness("evaluation", [1]))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-def test_agents_of_the_same_seed_and_weights_get_the_same_returns():
+def test_environments_can_be_used_again_and_agents_of_one_seed_get_the_same_returns():
     algorithm, networks = make([3, 3])
     environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=2), agents=2)
-    first, second = play(algorithm, networks, environments, Randomness("evaluation", [3, 3]))
-    np.testing.assert_allclose(first, second, rtol=1e-5)
+    first, again, other = (
+        play(algorithm, networks, environments, Randomness("evaluation", [seed, seed])) for seed in (3, 3, 4)
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    np.testing.assert_allclose(first[0], first[1], rtol=1e-5)
 
 
-@pytest.fixture
-def agent():
-    spec = AgentSpec("Hopper", "bcq", "dense", 0.0, 0)
+def test_evaluate_is_play_for_one_agent():
     algorithm, networks = make([0])
-    return Agent(spec, algorithm, networks, dense_masks(algorithm))
-
-
-def test_evaluate_is_play_for_one_agent(agent):
+    agent = Agent(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), algorithm, networks, dense_masks(algorithm))
     environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=3), agents=1)
-    expected = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [7]))
+    expected = play(algorithm, networks, environments, Randomness("evaluation", [7]))
     returns, episode = evaluate(agent, LOCOMOTION["Hopper"], episodes=3, seed=7)
     assert np.array_equal(returns, expected[0])
     assert episode.returns[-1] == pytest.approx(np.median(returns))
