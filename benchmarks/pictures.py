@@ -20,7 +20,7 @@ from pipelines.catalog.agents import agents, algorithm_config, environment_of, e
 from pipelines.catalog.paths import STYLIZED, TRANSFERS
 from pipelines.catalog.styles import painting_of, training_of, transfer_name, transfers
 from pipelines.config.params import Config, load_config
-from singleshot.io.hashing import sha256_of
+from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.variant import DENSE, percentage
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.evaluation import drawing

@@ -51,8 +51,7 @@ from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import ARRAYS, Transitions
 from singleshot.rl.environments import Environment, spaces_of
-from singleshot.rl.evaluation.heldout import heldout_losses
-from singleshot.rl.evaluation.play import evaluate
+from singleshot.rl.evaluation.play import evaluate, heldout_losses
 from singleshot.rl.networks import AnyNetwork
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.stack import Stack, flushed_denormals

@@ -18,8 +18,10 @@ from singleshot.export.policies import forms_of, policy_network
 from singleshot.export.runtimes.protocol import Arrays
 from singleshot.export.to_onnx import Network, card_of, to_onnx, with_sparse_initializers
 from singleshot.rl.agents import load_agent
+from singleshot.rl.environments import Environment
 from tasks.job import Event, Job, Metrics, per_job
-from tasks.reporting.card_scores import score_of
+from tasks.reporting.scores import agent_scores
+from tasks.reporting.statistics import BootstrapConfig, t_half_width
 from tasks.tables import write_csv
 
 COMPARED: Mapping[Kind, Sequence[Mapping[str, int]]] = {
@@ -200,4 +202,18 @@ def _row(
         bytes=path.stat().st_size,
         max_abs_error=error,
         torch_error=max(exact.torch_error for exact in references),
+    )
+
+
+def score_of(evaluations: pandas.DataFrame, environment: Environment | None) -> AgentScore:
+    """An agent's score in its training, with an interval by Student's t over its last evaluations."""
+    (score,) = agent_scores(evaluations, ["seed"]).itertuples()
+    low = high = None
+    if score.evaluations > 1:
+        half = t_half_width(score.spread, score.evaluations, BootstrapConfig())
+        low, high = score.d4rl_score - half, score.d4rl_score + half
+    last = float(evaluations.sort_values("update")["d4rl_score"].iloc[-1])
+    referenced = environment and environment.reference_returns
+    return AgentScore(
+        "D4RL score" if referenced else "return", score.d4rl_score, low, high, score.evaluations, last
     )

@@ -11,7 +11,7 @@ from typing import Self
 
 from singleshot.errors import UserError
 from singleshot.io.download import is_remote, local_or_cached, local_path
-from singleshot.io.hashing import sha256_of
+from singleshot.io.whole_file import sha256_of
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import DataConfig, Episode, Recording, from_episodes

@@ -19,9 +19,8 @@ from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.episode import FILE as EPISODE
 from singleshot.rl.evaluation.episode import PlayedEpisode
-from singleshot.rl.evaluation.heldout import heldout_losses
 from singleshot.rl.evaluation.lockstep import Environments
-from singleshot.rl.evaluation.play import EvaluationConfig, Score, make_environments, play
+from singleshot.rl.evaluation.play import EvaluationConfig, Score, heldout_losses, make_environments, play
 from singleshot.rl.execution import Execution
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.stack import Stack, bytes_per_agent, flushed_denormals, require_memory
@@ -80,7 +79,7 @@ class HeldoutRow:
     agent: AgentSpec
     update: int
     loss: str
-    """Name of the loss, or `action_error` (:func:`~singleshot.rl.evaluation.heldout.heldout_losses`)."""
+    """Name of the loss, or `action_error` (:func:`~singleshot.rl.evaluation.play.heldout_losses`)."""
     value: float
 
 

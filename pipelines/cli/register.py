@@ -13,7 +13,7 @@ from pipelines.catalog.paths import CLASSIFICATION, GRAPHS, QUALITY, STAGES, TIM
 from pipelines.config.params import load_config
 from pipelines.engine.tracking import Experiment, TrackingConfig, tracking, tracking_uri
 from singleshot.export.onnx_model import GraphCard, read_card
-from singleshot.io.hashing import sha256_of
+from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.variant import percentage
 from singleshot.secrets import without_secrets
 

@@ -192,7 +192,7 @@ def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -
 def _print_training(evaluations: Path, environment: "Environment | None") -> None:
     import pandas
 
-    from tasks.reporting.card_scores import score_of
+    from tasks.export import score_of
 
     if evaluations.is_file() and not (rows := pandas.read_csv(evaluations)).empty:
         print(f"in training: {score_of(rows, environment)}")

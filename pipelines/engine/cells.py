@@ -24,8 +24,7 @@ from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import Made
 from pipelines.engine.sources import package_versions, source_digests
 from singleshot.errors import UserError
-from singleshot.io.hashing import sha256_of, sha256_of_value
-from singleshot.io.whole_file import move_synced, sync
+from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value, sync
 from singleshot.secrets import without_secrets
 from tasks.job import Task
 

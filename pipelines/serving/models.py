@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from pipelines.catalog.paths import LEARNED, PAINTINGS
 from singleshot.errors import UserError, in_a_line
 from singleshot.export.onnx_model import GraphCard, Kind, load_onnx, read_card, unbatched_shapes
-from singleshot.io.hashing import sha256_of
-from singleshot.io.whole_file import whole_file
+from singleshot.io.whole_file import sha256_of, whole_file
 
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""

@@ -10,7 +10,7 @@ from pipelines.catalog.paths import DATASETS, EXPERTS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
-from singleshot.io.hashing import sha256_of
+from singleshot.io.whole_file import sha256_of
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import LOCOMOTION
 from tasks.prepare_dataset import DatasetParams, Failures, prepare_dataset

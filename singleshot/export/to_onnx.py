@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from torch import nn
 
 from singleshot.export.onnx_model import LICENCE, AgentScore, Form, GraphCard, GraphInput, Kind
-from singleshot.io.hashing import sha256_of
+from singleshot.io.whole_file import sha256_of
 
 EXAMPLE = {"batch": 2, "samples": 3, "height": 24, "width": 20}
 """Input sizes at which networks are traced. They are not 0 or 1, which torch.export takes for constants, and

@@ -11,8 +11,8 @@ import pooch
 from filelock import FileLock
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.hashing import sha256_of
 from singleshot.io.user_cache import user_cache
+from singleshot.io.whole_file import sha256_of
 from singleshot.secrets import without_secrets
 
 TIMEOUT_S = (10, 60)

@@ -13,8 +13,8 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.hashing import sha256_of
 from singleshot.io.user_cache import user_cache
+from singleshot.io.whole_file import sha256_of
 
 MEMBER_BYTES = 1 << 28
 """Most bytes of a member of a zip: four times those of the largest member that is needed."""

@@ -1,6 +1,8 @@
-"""Files that appear only when they are complete, also after a power cut."""
+"""Files that appear only when they are complete, also after a power cut; SHA-256 of files and values."""
 
 import errno
+import hashlib
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,3 +46,14 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(file)
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sha256_of_value(value: object) -> str:
+    """SHA-256 of a value that JSON can hold, in hexadecimal, regardless of the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """The losses of a single sparse agent, with their gradients written out.
 
-The equations are those of `vae.py`, `critics.py` and `bcq.py`, which document arguments and results; K is 1.
-These name them, each beside its own form for autograd.
+The equations are those of `vae.py`, `actor_critic.py` and `bcq.py`, which document arguments and results; K
+is 1. These name them, each beside its own form for autograd.
 """
 
 from collections.abc import Mapping

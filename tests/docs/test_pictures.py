@@ -7,7 +7,7 @@ from checkouts import ROOT
 
 from benchmarks.pictures import RECORD, made_from, styles_shown
 from pipelines.config.params import configuration
-from singleshot.io.hashing import sha256_of
+from singleshot.io.whole_file import sha256_of
 
 AGAIN = "run the profile default, then `python -m benchmarks.pictures`"
 

@@ -15,7 +15,7 @@ from small_networks import make_agent, save_agent, save_scores, save_style
 import tasks
 from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import load_onnx, read_card
-from singleshot.io.hashing import sha256_of
+from singleshot.io.whole_file import sha256_of
 from tasks import export
 from tasks.export import (
     ClassifierParams,

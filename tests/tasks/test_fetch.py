@@ -20,8 +20,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from singleshot.errors import UserError
-from singleshot.io.hashing import sha256_of
 from singleshot.io.images import encode_jpeg, encode_png, read_rgb
+from singleshot.io.whole_file import sha256_of
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.paintings import draw
 from singleshot.style.datasets.photos import PhotoSet

@@ -21,7 +21,7 @@ from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.episode import load_episode
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
 from singleshot.rl.randomness import Randomness
-from singleshot.rl.training.cuda_graph import repeat
+from singleshot.rl.training.stack import repeat
 from tasks.job import Checkpoint, Job, Metrics, Progress
 from tasks.prune_agent import PruneParams, prune_agent
 from tasks.train_agents import Training, TrainingConfig, TrainParams, checkpoint_step, train

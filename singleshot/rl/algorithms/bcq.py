@@ -15,8 +15,8 @@ from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
 from singleshot.rl import sparse_losses
+from singleshot.rl.actor_critic import Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
-from singleshot.rl.critics import Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.execution import or_sparsely
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp

@@ -20,9 +20,17 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
-from singleshot.rl.actor import ACTOR, WIDTH, ActorPolicy, act, actor_mlp
+from singleshot.rl.actor_critic import (
+    ACTOR,
+    WIDTH,
+    ActorPolicy,
+    act,
+    actor_mlp,
+    critic_architecture,
+    least_q,
+    td_loss,
+)
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Schedule
-from singleshot.rl.critics import critic_architecture, least_q, td_loss
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 from singleshot.rl.randomness import Randomness

@@ -13,9 +13,19 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
-from singleshot.rl.actor import ACTOR, WIDTH, ActorPolicy, act, actor_mlp
+from singleshot.rl.actor_critic import (
+    ACTOR,
+    Q1,
+    WIDTH,
+    ActorPolicy,
+    act,
+    actor_mlp,
+    critic_architecture,
+    least_q,
+    q,
+    td_loss,
+)
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron
-from singleshot.rl.critics import Q1, critic_architecture, least_q, q, td_loss
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import AnyNetwork, Architecture
 from singleshot.rl.randomness import Randomness

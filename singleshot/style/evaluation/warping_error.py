@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from singleshot.errors import UserError
 from singleshot.io.images import Frame
-from singleshot.style.video.motion import MIN_SIDE, Flow, grey, optical_flow, targets, warp
+from singleshot.style.video.smoothing import MIN_SIDE, Flow, grey, optical_flow, targets, warp
 
 
 @dataclass(frozen=True)

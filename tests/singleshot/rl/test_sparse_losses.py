@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from singleshot.rl.actor_critic import td_loss
 from singleshot.rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
 from singleshot.rl.algorithms.bcq import BCQConfig, perturb, perturbation_loss
-from singleshot.rl.critics import td_loss
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import from_parameters
 from singleshot.rl.training.learner import Learner

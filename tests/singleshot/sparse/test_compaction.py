@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from singleshot.sparse.compaction import Layer, compact
+from singleshot.export.policies import Layer, compact
 
 
 def run(layers: list[Layer], x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from singleshot.sparse import compilation
+from singleshot.sparse import kernels
 
 CODE = """
 import json
@@ -59,11 +59,11 @@ def test_kernels_are_compiled_once_for_each_processor(cache, first):
 
 
 def test_kernels_are_compiled_anew_after_a_change_of_a_source(monkeypatch, tmp_path):
-    before = compilation.digest()
-    monkeypatch.setattr(compilation, "__file__", str(tmp_path / "compilation.py"))
-    for name in compilation.SOURCES:
+    before = kernels.digest()
+    monkeypatch.setattr(kernels, "__file__", str(tmp_path / "kernels.py"))
+    for name in kernels.SOURCES:
         (tmp_path / name).write_text("# another version")
-    assert compilation.digest() != before
+    assert kernels.digest() != before
 
 
 def test_kernels_run_where_nothing_can_be_kept(tmp_path, first):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from singleshot.rl.data.normalization import Normalizer
-from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.replay import Normalizer, ReplayBuffer
 from singleshot.rl.networks import initialize, mlp
 from singleshot.rl.randomness import Randomness
 

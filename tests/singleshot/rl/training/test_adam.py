@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from singleshot.rl.training.adam import Adam
+from singleshot.rl.training.learner import Adam
 
 STEPS = 20
 

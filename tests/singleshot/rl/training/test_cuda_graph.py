@@ -3,7 +3,7 @@ import contextlib
 import pytest
 import torch
 
-from singleshot.rl.training.cuda_graph import WARM_UP, repeater
+from singleshot.rl.training.stack import WARM_UP, repeater
 
 
 class Fakes:

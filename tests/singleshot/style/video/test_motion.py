@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from moving_scenes import pan, smooth_noise
 
-from singleshot.style.video.motion import grey, optical_flow, targets, warp
+from singleshot.style.video.smoothing import grey, optical_flow, targets, warp
 
 
 @pytest.mark.parametrize("preset", [cv2.DISOPTICAL_FLOW_PRESET_MEDIUM, cv2.DISOPTICAL_FLOW_PRESET_FAST])

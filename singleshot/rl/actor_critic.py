@@ -1,14 +1,43 @@
-"""Twin critics Q_θ1 and Q_θ2 (TD3, Fujimoto et al. 2018), which BCQ, TD3+BC and IQL have in common."""
+"""The actor of TD3+BC and IQL, and the twin critics (TD3, Fujimoto et al. 2018) that BCQ has, too."""
 
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from singleshot.rl import sparse_losses
+from singleshot.rl.algorithm import Policy
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.execution import or_sparsely
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
+
+ACTOR = ("pi.0", "pi.1", "pi.2")
+WIDTH = 256
+"""Units of each hidden layer."""
+
+
+def actor_mlp(state_size: int, action_size: int) -> MLP:
+    """The layers of the actor π_φ(s) = tanh(MLP(s)), from a state to one action."""
+    return MLP({"state": state_size}, dict(zip(ACTOR, (WIDTH, WIDTH, action_size), strict=True)))
+
+
+def act(actor: AnyNetwork, state: Tensor) -> Tensor:
+    """π_φ(s): (K, batch, action)."""
+    return mlp(actor, ACTOR, state).tanh()
+
+
+class ActorPolicy(Policy):
+    """π_φ(s) of one agent."""
+
+    def __init__(self, actor: nn.Module) -> None:
+        super().__init__()
+        self.actor = actor
+
+    def forward(self, state: Tensor) -> Tensor:
+        """Actions (batch, action) for `state` (batch, state)."""
+        action: Tensor = torch.tanh(self.actor(state))
+        return action
+
 
 Q1 = ("q1.0", "q1.1", "q1.2")
 Q2 = ("q2.0", "q2.1", "q2.2")
