@@ -30,9 +30,6 @@ def documents(name):
 SPECS = {"RayCluster": CLUSTER["spec"], "RayJob": JOB["spec"]["rayClusterSpec"]}
 
 
-# The image
-
-
 @pytest.mark.skipif(shutil.which("useradd") is None or os.getuid() != 0, reason="useradd, as root, adds one")
 def test_the_image_can_be_built_for_a_checkout_of_roots(tmp_path):
     """In a directory for the image's; its root has UID 0, too."""
@@ -66,18 +63,10 @@ def test_the_build_sees_all_that_a_run_reads_and_no_more_of_the_checkout():
     assert not {".git", ".venv", ".cells", ".dvc", ".env", "data", "models", "results"} & set(kept)
 
 
-# compose.yaml
-
-
-def test_images_are_pinned_and_ports_are_this_machines_alone():
-    foreign = [service["image"] for name, service in SERVICES.items() if name not in OURS]
-    assert all(re.search(r":(\d|RELEASE\.\d)", image) for image in foreign), foreign
+def test_no_secret_has_a_default_and_ports_are_this_machines_alone():
     ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
-
-
-def test_no_secret_has_a_default():
     text = (ROOT / "compose.yaml").read_text()
     secrets = re.findall(r"\$\{(\w*(?:PASSWORD|TOKEN|SECRET)\w*)(.*?)\}", text)
     assert {name for name, _ in secrets} == {"RAY_AUTH_TOKEN", "POSTGRES_PASSWORD", "MINIO_ROOT_PASSWORD"}
@@ -106,20 +95,12 @@ def test_services_find_each_other():
     assert server["MLFLOW_BACKEND_STORE_URI"].endswith("://mlflow@postgres:5432/mlflow")
 
 
-# Kubernetes
-
-
 def pod(template):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": template["spec"]}
 
 
 def pods(spec):
     return [pod(group["template"]) for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"])]
-
-
-def test_pods_of_the_ray_manifests_are_pods():
-    for each in pods(SPECS["RayCluster"]):
-        kubernetes_validate.validate(each, "1.37", strict=True)
 
 
 def test_the_mlflow_manifest_is_a_deployment_and_its_service():
@@ -133,12 +114,11 @@ def test_the_mlflow_manifest_is_a_deployment_and_its_service():
     assert f"{service['metadata']['name']}:{port['port']}" in re.split("[=,]", hosts)
 
 
-def test_a_job_runs_on_the_cluster_of_the_other_manifest_with_the_ray_of_the_lock():
+def test_the_ray_manifests_are_of_pods_with_the_locked_ray_that_can_run_a_cell():
     assert SPECS["RayJob"] == SPECS["RayCluster"]
     assert SPECS["RayCluster"]["rayVersion"] == LOCKED["ray"]
-
-
-def test_there_is_always_a_node_that_can_run_a_cell():
+    for each in pods(SPECS["RayCluster"]):
+        kubernetes_validate.validate(each, "1.37", strict=True)
     # What no node could run is an error when a stage starts, also where the autoscaler could bring one.
     spec = SPECS["RayCluster"]
     assert spec["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
@@ -158,33 +138,17 @@ def test_no_pod_runs_as_root():
         assert all(not c["securityContext"]["allowPrivilegeEscalation"] for c in each["spec"]["containers"])
 
 
-# ray up, and commands
-
-
-def ray_starts():
-    lines = AWS["head_start_ray_commands"] + AWS["worker_start_ray_commands"]
-    lines += [service["command"] for name, service in SERVICES.items() if name in OURS]
-    return [part for line in lines for part in line.split("; ") if part.startswith("ray ")]
-
-
-def test_ray_has_the_options_that_its_commands_use():
-    from ray.scripts.scripts import cli
-
-    for command in ray_starts():
-        _, name, *options = shlex.split(command)
-        assert cli.commands[name].make_context(name, options).params
-
-
-def test_mlflow_has_the_options_that_its_commands_use():
-    from mlflow.cli import cli
+def test_ray_and_mlflow_have_the_options_that_their_commands_use():
+    from mlflow.cli import cli as mlflow
+    from ray.scripts.scripts import cli as ray
 
     [container] = documents("mlflow.yaml")[0]["spec"]["template"]["spec"]["containers"]
-    for words in (shlex.split(SERVICES["mlflow"]["command"]), container["command"]):
-        assert words[:2] == ["mlflow", "server"]
-        assert cli.commands["server"].make_context("server", list(words[2:])).params["port"] == 5000
-
-
-# The configuration
+    lines = AWS["head_start_ray_commands"] + AWS["worker_start_ray_commands"]
+    lines += [service["command"] for name, service in SERVICES.items() if name in {*OURS, "mlflow"}]
+    commands = [shlex.split(part) for line in lines for part in line.split("; ")] + [container["command"]]
+    for program, name, *options in (words for words in commands if words[0] in {"ray", "mlflow"}):
+        cli = {"ray": ray, "mlflow": mlflow}[program]
+        assert cli.commands[name].make_context(name, options).params
 
 
 def test_editing_a_manifest_does_not_ask_for_composing_params_again(tmp_path):

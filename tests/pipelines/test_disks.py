@@ -6,7 +6,6 @@ import os
 import re
 import sqlite3
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -32,17 +31,12 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "--lazy", str(mount)], check=True)
 
 
-@dataclass(frozen=True)
-class NoParams:
-    pass
-
-
 def write_four_megabytes(jobs):
     (jobs[0].output / "large").write_bytes(bytes(4_000_000))
     yield
 
 
-CELL = Cell("large", write_four_megabytes, NoParams())
+CELL = Cell("large", write_four_megabytes, SumParams(1))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +64,9 @@ def test_the_disk_of_the_store_is_named(small_disk, monkeypatch):
     assert re.match(r"\.cells.*: the disk is full \(.* of 3 MB", str(disk_full_error(told.value)))
 
 
-def test_the_disk_of_temporary_files_is_named(small_disk, monkeypatch):
+def test_the_disk_of_temporary_files_is_named(small_disk, monkeypatch, tmp_path):
+    assert has_space(tmp_path / "is-not-there-yet")
+    assert not has_space(small_disk)
     monkeypatch.setattr("tempfile.tempdir", str(small_disk))
     with pytest.raises(DiskFullError, match=f"^{small_disk}.*: the disk is full"):
         list(execute(CellBatch((CELL,)), [{}], [None], ExecutorConfig("local"), gpu=False))
@@ -83,7 +79,10 @@ def test_the_disk_of_mlflows_database_is_named(small_disk, caplog, capfd):
     def record():
         with tracking(TrackingConfig(f"sqlite:///{database}"), "prune", "smoke") as tracker:
             tracker.started(cell)
-            fill(small_disk)
+            filler = (small_disk / "filler").open("wb", buffering=0)
+            with filler as file, contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(1024))
             for step in range(1000):
                 tracker.metrics(cell, step, {"loss": 0.0})
                 tracker.flush()
@@ -92,14 +91,3 @@ def test_the_disk_of_mlflows_database_is_named(small_disk, caplog, capfd):
         record()
     assert not caplog.text
     assert "Traceback" not in "".join(capfd.readouterr())
-
-
-def fill(disk):
-    with (disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(1024))
-
-
-def test_a_disk_has_space_unless_it_is_full(small_disk, tmp_path):
-    assert has_space(tmp_path / "is-not-there-yet")
-    assert not has_space(small_disk)

@@ -69,17 +69,13 @@ def test_a_lock_file_that_was_cut_off_is_made_again_and_nothing_is_computed_agai
     assert list(mend()) == []
 
 
-@pytest.mark.parametrize("content", ["", '{"write": {"/a"'])
-def test_a_record_of_used_paths_that_was_cut_off_is_removed(repository, content):
-    USED.write_text(content)
-    (line,) = mend()
-    assert line.startswith(".dvc/tmp/rwlock: removed")
-    assert dvc("repro").returncode == 0
-
-
 @pytest.mark.slow
-def test_paths_of_a_dvc_that_has_ended_are_free_though_another_process_has_its_id(repository):
+def test_paths_of_a_dvc_that_was_killed_are_free_though_another_process_has_its_id(repository):
     """After a restart of the machine, processes have the ids that others had before."""
+    for cut_off in ("", '{"write": {"/a"'):
+        USED.write_text(cut_off)
+        (line,) = mend()
+        assert line.startswith(".dvc/tmp/rwlock: removed")
     entry = {"pid": os.getpid(), "cmd": "/somewhere/dvc repro"}
     USED.write_text(json.dumps({"write": {str(repository / "one"): entry}, "read": {}}))
     Path("given").write_text("other", encoding="utf-8")
@@ -100,8 +96,8 @@ def test_paths_of_a_dvc_that_runs_stay_its_own(repository):
 
 @pytest.mark.parametrize(
     ("left", "since"),
-    [(b"", "the last check"), (b"2", "the last check"), (b"3\n", "this machine's start")],
-    ids=["empty", "cut", "changed"],
+    [(b"", "the last check"), (b"3\n", "this machine's start")],
+    ids=["empty", "changed"],
 )
 def test_a_damaged_file_of_the_cache_is_not_restored(repository, left, since):
     """A power cut left it and the result, as DVC doesn't sync what it writes; nothing tells when."""
@@ -187,15 +183,12 @@ def test_an_experiment_of_the_queue_shares_cells_and_runs_with_its_checkout(tmp_
 
 
 def test_without_git_the_fix_is_told(tmp_path):
-    def run():
-        command = [sys.executable, "-m", "pipelines.engine.dvc_files"]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-
-    refused = run()
+    command = [sys.executable, "-m", "pipelines.engine.dvc_files"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = partial(subprocess.run, command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    refused = run(check=False)
     assert refused.returncode != 0
-    assert refused.stderr.startswith("error: no Git repository here, which DVC needs; run `git init`")
+    assert refused.stderr.startswith("error: ")
+    assert "git init" in refused.stderr
     (tmp_path / ".git").mkdir()
-    assert run().returncode == 0
+    assert run(check=False).returncode == 0

@@ -86,7 +86,7 @@ def contents(store, cells):
     }
 
 
-def test_local_computes_what_is_missing_and_reuses_the_rest(store, capsys):
+def test_local_computes_what_is_missing_and_reuses_the_rest(store, capsys, tmp_path):
     cells = sums(3)
     fan_out(cells[:2], LOCAL, store, Recorder())
     recorder = Recorder()
@@ -95,6 +95,8 @@ def test_local_computes_what_is_missing_and_reuses_the_rest(store, capsys):
     assert recorder.about("started") == [("sum-2",)]
     # 1 + Σ (2 + step) for step 1 … 4, by hand
     assert json.loads((store.path(cells[2].digest) / "result.json").read_text())["sum"] == 1 + 3 + 4 + 5 + 6
+    # A cell per core at a time: cells that wait for each other end.
+    fan_out([Cell(name, meet, MeetParams(str(tmp_path), name, 2)) for name in "ab"], LOCAL, store, Recorder())
 
 
 @pytest.mark.parametrize("given", ["../data/mine.txt", "/data/mine.txt"])
@@ -146,11 +148,6 @@ def test_a_cluster_that_started_anew_while_cells_ran_is_one_clear_error(monkeypa
         raise ray.exceptions.AuthenticationError("RPC error: WrongClusterID")
 
 
-def test_local_computes_a_cell_per_core_at_a_time(store, tmp_path):
-    """Cells that wait for each other end."""
-    fan_out([Cell(name, meet, MeetParams(str(tmp_path), name, 2)) for name in "ab"], LOCAL, store, Recorder())
-
-
 @pytest.mark.parametrize(
     "given", [{"num_cpus": 2}, {"memory_gb": 0.6 * psutil.virtual_memory().total / 2**30}]
 )
@@ -171,22 +168,13 @@ def test_an_interrupted_driver_takes_its_forks_along(store, tmp_path):
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.parametrize(
-    ("address", "reason"),
-    [
-        ("127.0.0.1:1", "nothing answers"),
-        ("ray://127.0.0.1:10001", "host:port"),
-        ("127.0.0.1:{port}", "ray start --address=127.0.0.1:{port}"),
-    ],
-)
-def test_a_cluster_that_can_not_be_joined_is_one_clear_error(store, monkeypatch, address, reason):
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:10001", "127.0.0.1:{port}"])
+def test_a_cluster_that_can_not_be_joined_is_one_clear_error(store, monkeypatch, address):
     monkeypatch.setattr("psutil.process_iter", lambda _: [])  # as seen from a machine without Ray
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-        address = address.format(port=port)
-        with pytest.raises(UserError, match=re.escape(f"Ray cluster {address}: ")) as told:
+        address = address.format(port=listening.getsockname()[1])
+        with pytest.raises(UserError, match=re.escape(f"Ray cluster {address}: ")):
             fan_out(sums(2), dataclasses.replace(RAY, address=address), store, Recorder())
-        assert reason.format(port=port) in str(told.value)
 
 
 def test_code_is_sent_to_a_cluster_also_modules_of_the_users_own_and_nothing_else(tmp_path):
@@ -374,9 +362,11 @@ def test_a_failing_cell_is_named_and_costs_no_other(store, executor):
     assert [store.has(cell) for cell in cells] == [True, True, False, True, True]
 
 
-def test_a_users_mistake_is_one_line(store, executor):
+def test_a_users_mistake_and_too_little_memory_are_a_line_that_names_the_setting(store, executor):
     with pytest.raises(UserError, match=r"^bad: toy\.txt: bad value 7; write 8$"):
         fan_out([Cell("bad", add_up, SumParams(0, user_error_at=1))], executor, store, Recorder())
+    with pytest.raises(UserError, match=r"^sum-0: out of memory .*2\.00 GiB.*num_gpus.*memory_gb.*device"):
+        fan_out(sums(1, room=0), executor, store, Recorder())
 
 
 def test_a_tracker_that_is_gone_is_no_failure_of_a_cell(store, executor, monkeypatch):
@@ -428,12 +418,6 @@ def test_a_stack_that_runs_out_of_memory_is_halved_and_ends_with_the_same_bytes(
         (cell.name, step) for cell in cells for step in range(1, 5)
     ]
     assert contents(store, cells) == undisturbed
-
-
-def test_a_cell_that_runs_out_of_memory_alone_is_a_line_that_names_the_settings(store, executor):
-    (greedy,) = sums(1, room=0)
-    with pytest.raises(UserError, match=r"^sum-0: out of memory .*2\.00 GiB.*num_gpus.*memory_gb.*device"):
-        fan_out([greedy], executor, store, Recorder())
 
 
 def test_artifacts_are_shown_at_once_and_kept_over_a_failure(executor, store, monkeypatch):

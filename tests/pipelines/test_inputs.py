@@ -17,15 +17,15 @@ def config(monkeypatch):
     return configuration("profile=smoke")
 
 
-def test_this_projects_own_files_exist(config):
-    check_inputs(config)
-
-
-def test_a_data_set_that_does_not_exist_is_named(config):
+def test_files_that_do_not_exist_are_named(config):
+    check_inputs(config)  # this project's own do
     data = replace(config.offline_rl.data, source="d4rl", d4rl={"Hopper": D4RLFile("my/hopper.hdf5")})
     offline_rl = replace(config.offline_rl, data=data)
     with pytest.raises(UserError, match=r"my/hopper\.hdf5: no such file, for Hopper"):
         check_inputs(replace(config, offline_rl=offline_rl))
+    style = replace(config.style, stylize=replace(config.style.stylize, video="my/film.mp4"))
+    with pytest.raises(UserError, match=r"my/film\.mp4: no such file, for style\.stylize\.video"):
+        check_inputs(replace(config, style=style))
 
 
 def test_an_environment_without_a_time_limit_is_named(config):
@@ -35,9 +35,3 @@ def test_an_environment_without_a_time_limit_is_named(config):
         checked = replace(config, offline_rl=replace(config.offline_rl, environments=environments))
         with pytest.raises(UserError, match="Endless has no expert" if limit else r"Endless: .*time_limit"):
             check_inputs(checked)
-
-
-def test_a_video_that_does_not_exist_is_named(config):
-    style = replace(config.style, stylize=replace(config.style.stylize, video="my/film.mp4"))
-    with pytest.raises(UserError, match=r"my/film\.mp4: no such file, for style\.stylize\.video"):
-        check_inputs(replace(config, style=style))

@@ -84,14 +84,17 @@ def test_the_alias_follows_the_file_and_each_file_is_logged_once(client):
     assert len(client.search_model_versions(f"name = '{NAME}'")) == 2
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_a_registered_policy_acts_in_either_precision(dtype):
+def test_a_registered_policy_acts_in_either_precision_and_a_persons_words_stay(client):
     register_graphs()
     model = mlflow.pyfunc.load_model(f"models:/{NAME}@current")
     state = np.linspace(-1, 1, small_graphs.STATE)
-    inputs = {"state": state[None].astype(dtype), "latents": np.zeros((1, small_graphs.LATENT), dtype)}
-    action = model.predict(inputs)["action"][0]
-    np.testing.assert_allclose(action, small_graphs.bc_action(state), atol=1e-6)
+    for dtype in (np.float32, np.float64):
+        inputs = {"state": state[None].astype(dtype), "latents": np.zeros((1, small_graphs.LATENT), dtype)}
+        action = model.predict(inputs)["action"][0]
+        np.testing.assert_allclose(action, small_graphs.bc_action(state), atol=1e-6)
+    client.update_registered_model(NAME, "A person's words.")
+    register_graphs()
+    assert described(client, small_graphs.BC) == "A person's words."
 
 
 def test_what_was_deleted_is_registered_again(client):
@@ -126,13 +129,6 @@ def test_a_driver_that_was_killed_between_two_steps_leaves_no_wrong_alias(monkey
             register_graphs()
     assert not REGISTERED.exists()
     assert current() == current() == "2"
-
-
-def test_a_persons_words_stay(client):
-    register_graphs()
-    client.update_registered_model(NAME, "A person's words.")
-    register_graphs()
-    assert described(client, small_graphs.BC) == "A person's words."
 
 
 def test_a_description_says_what_was_measured_by_the_fastest_runtime_that_acts_the_same(client):

@@ -129,14 +129,11 @@ def test_a_database_that_does_not_answer_is_one_line_without_retries(monkeypatch
     assert "\n" not in str(told.value)
 
 
-def test_a_store_that_can_not_be_used_is_named_without_it(tmp_path, monkeypatch):
+def test_what_can_not_be_used_or_fetched_is_named_without_it(tmp_path, monkeypatch):
     monkeypatch.setenv("SINGLESHOT_CELLS", f"nowhere://me:{SECRET}@bucket/cells")
     with pytest.raises(UserError, match=r"cells at nowhere://\*\*\*@bucket") as told:
         open_store(tmp_path)
     assert SECRET not in str(told.value)
-
-
-def test_a_file_that_can_not_be_fetched_is_named_without_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     url = f"http://me:{SECRET}@127.0.0.1:{free_port()}/a.zip?sig={SECRET}"
     with pytest.raises(UserError) as told:

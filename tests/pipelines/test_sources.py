@@ -107,9 +107,7 @@ def test_a_worker_with_other_packages_computes_nothing(code):
     sources.check_packages(wanted)
     code.install("Far-Away", "far_away", "0.9+cu12")
     sources.public_version.cache_clear()
-    with pytest.raises(
-        UserError, match=r"^Far-Away is 0\.9 on a worker, and 1\.0 where .* requirements\.lock"
-    ):
+    with pytest.raises(UserError, match=r"^Far-Away is 0\.9 .*1\.0"):
         sources.check_packages(wanted)
-    with pytest.raises(UserError, match=r"^lost is missing on a worker"):
+    with pytest.raises(UserError, match=r"^lost is missing"):
         sources.check_packages({"lost": "1.0"})

@@ -89,15 +89,8 @@ def postgres():
 def server(postgres, tmp_path):
     """The address of an MLflow server on PostgreSQL, which also keeps the artifacts."""
     address = f"127.0.0.1:{free_port()}"
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        postgres.get_uri(driver="psycopg2"),
-    ]
-    command += ["--workers", "2"]
+    command = [sys.executable, "-m", "mlflow", "server", "--workers", "2"]
+    command += ["--backend-store-uri", postgres.get_uri(driver="psycopg2")]
     command += ["--artifacts-destination", str(tmp_path / "artifacts"), "--port", address.partition(":")[2]]
     log = (tmp_path / "server.log").open("w")
     process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
