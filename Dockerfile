@@ -22,7 +22,8 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
       *) echo "DEVICE is ${DEVICE}, neither cpu nor cuda" >&2; exit 1 ;; \
     esac \
     && python -m venv /opt/venv \
-    && sed -n "/^uv==/,/# via/p" requirements.lock | /opt/venv/bin/pip install --quiet --require-hashes -r /dev/stdin \
+    && sed -n "/^uv==/,/# via/p" requirements.lock > uv.lock \
+    && /opt/venv/bin/pip install --quiet --require-hashes -r uv.lock \
     && /opt/venv/bin/python -m singleshot.io.uv pip install --no-cache --compile-bytecode "$@" --requirements requirements.lock
 
 FROM ${PYTHON_IMAGE}
