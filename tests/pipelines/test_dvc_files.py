@@ -54,6 +54,7 @@ def ran():
     return Path("ran").read_text(encoding="utf-8").split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cut", "kept"), [(0, False), (0.7, True)], ids=["without a copy", "with one"])
 def test_a_lock_file_that_was_cut_off_is_made_again_and_nothing_is_computed_again(repository, cut, kept):
     whole = LOCK.read_text()

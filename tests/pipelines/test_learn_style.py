@@ -115,6 +115,7 @@ def test_it_goes_on_where_it_was_interrupted(monkeypatch, capsys):
     assert Path("styles/my-painting/model.safetensors").read_bytes() == interrupted_bytes
 
 
+@pytest.mark.slow
 def test_another_time_does_not_overwrite_a_style():
     learn()
     before = sorted(Path("styles/my-painting").iterdir())

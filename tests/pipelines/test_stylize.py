@@ -146,6 +146,7 @@ def test_a_video_that_was_interrupted_at_its_very_end_is_finished(monkeypatch):
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_with_force_lets_only_others_with_force_overwrite(monkeypatch, capsys):
     stylize_inputs("ink", ["film.mp4"], Path("out"), OPTIONS)
     whole = Path("out/film.mp4").read_bytes()
@@ -188,6 +189,7 @@ def test_of_two_with_one_target_the_second_waits_and_computes_nothing(monkeypatc
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
 
 
+@pytest.mark.slow
 def test_a_video_ends_well_whose_model_is_removed_meanwhile(monkeypatch):
     """As `train_style` removes it when it begins."""
     stylize_inputs("ink", ["film.mp4"], Path("undisturbed"), OPTIONS)
@@ -257,6 +259,7 @@ def apart(video, other):
     return max(np.abs(a.astype(int) - b).mean() for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_frames_too_large_for_memory_are_pytorchs_which_has_tiles(monkeypatch, capsys):
     monkeypatch.setattr("singleshot.style.apply.stylize.free_memory", lambda _: 2 * 64 * 48 * 4 * 30 - 2)
     monkeypatch.setattr(module, "fixed_runtime", lambda _: "onnxruntime")

@@ -153,6 +153,7 @@ def cells_of(first):
 ALL = [cell for n in range(DRIVERS) for cell in cells_of(1000 * n)]
 
 
+@pytest.mark.slow
 def test_sixteen_cells_stream_through_one_driver(sqlite, tmp_path):
     cells, store = cells_of(0), CellStore(tmp_path / "cells")
     with tracking(TrackingConfig(sqlite), "train", "smoke") as tracker:

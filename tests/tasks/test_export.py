@@ -199,6 +199,7 @@ def test_a_dense_policy_has_one_file_in_the_opset_asked_for(dense):
     np.testing.assert_allclose(action, expected.numpy(), rtol=0, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_files_are_the_same_wherever_they_are_made_and_nothing_is_said(dense, tmp_path):
     run = subprocess.run(
         [sys.executable, "-c", PROGRAM, dense[0] / "agent.safetensors", dense[0] / "scores.csv", "out"],

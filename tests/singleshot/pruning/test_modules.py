@@ -94,6 +94,7 @@ def test_a_convolutional_network_keeps_exactly_what_was_asked_for(resnet, method
     assert kept(masks) == total - round(total * 0.9)
 
 
+@pytest.mark.slow
 def test_synflow_collapses_no_layer_in_its_hundred_rounds():
     """Tanaka et al. 2020, figure 1: a single round removes whole layers."""
     torch.manual_seed(0)

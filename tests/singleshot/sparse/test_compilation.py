@@ -50,6 +50,7 @@ def first(cache):
     return compute(cache)
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_once_for_each_processor(cache, first):
     again = compute(cache)
     other = compute(cache, NUMBA_CPU_NAME="generic")
@@ -66,6 +67,7 @@ def test_kernels_are_compiled_anew_after_a_change_of_a_source(monkeypatch, tmp_p
     assert kernels.digest() != before
 
 
+@pytest.mark.slow
 def test_kernels_run_where_nothing_can_be_kept(tmp_path, first):
     nowhere = tmp_path / "a file"
     nowhere.touch()

@@ -82,6 +82,7 @@ def test_steps_are_those_of_gymnasium_one_by_one(environments, actions):
             running[agent, episode] = not ended[i]
 
 
+@pytest.mark.slow
 def test_more_processes_change_nothing(by_cores, actions):
     expected = play_through(by_cores[1], actions)
     for cores in (2, 4):
@@ -134,6 +135,7 @@ def test_few_environments_stay_in_this_process():
     assert set(multiprocessing.active_children()) == before
 
 
+@pytest.mark.slow
 def test_processes_end_with_close_even_in_the_middle_of_a_step(environments):
     several = environments(cores=3)
     several.reset()
@@ -143,6 +145,7 @@ def test_processes_end_with_close_even_in_the_middle_of_a_step(environments):
     assert [process.exitcode for process in processes] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_an_error_that_says_so(environments):
     several = environments(cores=2)
     several.reset()
@@ -172,6 +175,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_one_that_started_them(tmp_path):
     script = tmp_path / "sweep.py"
     script.write_text(SWEEP)

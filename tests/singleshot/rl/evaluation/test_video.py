@@ -49,6 +49,7 @@ def test_a_drawn_video_is_h264_that_browsers_play(tmp_path):
     assert frames[0].shape == (480, 854, 3)
 
 
+@pytest.mark.slow
 def test_mujocos_video_has_a_frame_per_step(tmp_path):
     try:
         write_rendering(tmp_path / "hopper.mp4", EPISODE)
