@@ -10,7 +10,9 @@ import ast
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Sequence
+from pathlib import Path
 
 SOURCES = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
@@ -31,11 +33,10 @@ def run_uv(arguments: Sequence[str]) -> bool:
     It writes to this process's standard output and error. uv's own variables take precedence over pip's
     settings, but for those that name another Python.
     """
-    from uv import find_uv_bin
-
     environment = settings_of_pip() | os.environ | {"UV_PYTHON": sys.executable}
     environment.pop("UV_SYSTEM_PYTHON", None)
-    return subprocess.run([find_uv_bin(), *arguments], env=environment, check=False).returncode == 0
+    program = Path(sysconfig.get_path("scripts"), "uv")  # not imported: no cell depends on uv's version
+    return subprocess.run([program, *arguments], env=environment, check=False).returncode == 0
 
 
 def settings_of_pip() -> dict[str, str]:

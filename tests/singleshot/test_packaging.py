@@ -20,19 +20,9 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DRAWING = {"singleshot.rl.evaluation.drawing", "singleshot.rl.evaluation.video", "singleshot.io.h264"}
 """Of a base installation, only these need the pictures and videos of the extra `style`."""
-ELSEWHERE = {
-    "tensorflow",
-    "onnx2tf",
-    "onnxsim",
-    "iree",
-    "sbx",
-    "stable_baselines3",
-    "uv",
-    "llvmlite",
-    "urllib3",
-}
-"""Optional runtimes and trainers of experts, which environments of their own have, and uv, which makes
-these environments. Numba brings llvmlite, requests urllib3."""
+ELSEWHERE = {"tensorflow", "onnx2tf", "onnxsim", "iree", "sbx", "stable_baselines3", "llvmlite", "urllib3"}
+"""Optional runtimes and trainers of experts, which environments of their own have. Numba brings llvmlite,
+requests urllib3."""
 
 
 def declared(*extras):
