@@ -15,7 +15,8 @@ from annotated_types import Ge, Gt, Le
 from safetensors.torch import save_file
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.download import check_address, is_remote, local_or_cached, local_path
+from singleshot.io.addresses import check_address, is_remote, local_path
+from singleshot.io.download import local_or_cached
 from singleshot.io.images import NamedBytes, encode_jpeg, encode_png, picture_suffixes, read_rgb
 from singleshot.io.packages import read_zipped
 from singleshot.style.backbones import (

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from singleshot.errors import UserError
-from singleshot.io.download import is_remote, local_or_cached, local_path
+from singleshot.io.addresses import is_remote, local_path
+from singleshot.io.download import local_or_cached
 from singleshot.io.whole_file import sha256_of
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari

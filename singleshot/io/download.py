@@ -2,10 +2,8 @@
 
 import hashlib
 import os
-import re
 import sys
 from pathlib import Path
-from urllib.parse import unquote
 
 import pooch
 from filelock import FileLock
@@ -13,26 +11,11 @@ from filelock import FileLock
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.user_cache import user_cache
 from singleshot.io.whole_file import sha256_of
-from singleshot.secrets import without_secrets
 
 TIMEOUT_S = (10, 60)
 """Timeouts for connecting and between two bytes, in seconds."""
 RETRIES = 2
 """Further attempts, after 1 and 2 seconds, at a download that breaks off or brings other bytes."""
-
-
-def check_address(address: str) -> None:
-    """Refuse a setting's path or URL that holds a secret, as what runs leave behind repeats the settings.
-
-    Raises:
-        UserError: it has a user, or a signature, token or the like in its query.
-    """
-    shown = re.sub(r"\$\w+", "", address)
-    if is_remote(address) and without_secrets(shown) != shown:
-        raise UserError(
-            f"{address}: holds a password or a signature, which would be committed; write $NAME in its place "
-            "and set the environment variable NAME, or give user and password in ~/.netrc"
-        )
 
 
 def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
@@ -112,21 +95,3 @@ def local_or_cached(local: Path | None, url: str, sha256: str | None, setting: s
 def _file_name(url: str) -> str:
     """The name of the file at `url`, cut to a length that file systems accept."""
     return url.partition("?")[0].partition("#")[0].rpartition("/")[2][-100:]
-
-
-def is_remote(url: str) -> bool:
-    """Whether `url` needs a network: not file:// and not a path."""
-    return "://" in url and not url.startswith("file://")
-
-
-def local_path(location: str) -> Path:
-    """The path of a file or folder that a setting gives as file:// or as a path.
-
-    In file://, %20 and the like stand for characters, and the host may be `localhost` (RFC 8089).
-    """
-    if not location.startswith("file://"):
-        return Path(location).expanduser()
-    path = location.removeprefix("file://")
-    return Path(
-        unquote(path.removeprefix("localhost") if path.startswith("localhost/") else path)
-    ).expanduser()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
 from singleshot.errors import UserError
-from singleshot.io.download import check_address
+from singleshot.io.addresses import check_address
 from singleshot.io.tensor_file import read_tensor_file, reading
 from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.data.arrays import check_values

@@ -11,7 +11,8 @@ import pytest
 
 from singleshot.errors import UserError
 from singleshot.io import download as module
-from singleshot.io.download import check_address, download_cached
+from singleshot.io.addresses import check_address
+from singleshot.io.download import download_cached
 from singleshot.rl.data.transitions import D4RLFile
 from tasks.fetch import PaintingConfig, PhotosConfig
 

@@ -1,0 +1,44 @@
+"""Paths and URLs in settings.
+
+This module is separate from downloads: settings of agents' data depend on it, and all agents would be trained
+again with every new version of the packages that download.
+"""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from singleshot.errors import UserError
+from singleshot.secrets import without_secrets
+
+
+def check_address(address: str) -> None:
+    """Refuse a setting's path or URL that holds a secret, as what runs leave behind repeats the settings.
+
+    Raises:
+        UserError: it has a user, or a signature, token or the like in its query.
+    """
+    shown = re.sub(r"\$\w+", "", address)
+    if is_remote(address) and without_secrets(shown) != shown:
+        raise UserError(
+            f"{address}: holds a password or a signature, which would be committed; write $NAME in its place "
+            "and set the environment variable NAME, or give user and password in ~/.netrc"
+        )
+
+
+def is_remote(url: str) -> bool:
+    """Whether `url` needs a network: not file:// and not a path."""
+    return "://" in url and not url.startswith("file://")
+
+
+def local_path(location: str) -> Path:
+    """The path of a file or folder that a setting gives as file:// or as a path.
+
+    In file://, %20 and the like stand for characters, and the host may be `localhost` (RFC 8089).
+    """
+    if not location.startswith("file://"):
+        return Path(location).expanduser()
+    path = location.removeprefix("file://")
+    return Path(
+        unquote(path.removeprefix("localhost") if path.startswith("localhost/") else path)
+    ).expanduser()
