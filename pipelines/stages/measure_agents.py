@@ -21,7 +21,9 @@ from pipelines.engine.stage import Work, step
 from singleshot.pruning.variant import DENSE, percentage
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.evaluation.drawing import Caption
-from tasks.measure_agents import AnimateParams, QuantizeParams, animate, measure_sizes, quantize_agent
+from tasks.animate import AnimateParams, animate
+from tasks.measure_sizes import measure_sizes
+from tasks.quantize_agent import QuantizeParams, quantize_agent
 from tasks.reporting.look import OTHER, PRUNERS, name, ordered
 from tasks.tables import concatenate
 

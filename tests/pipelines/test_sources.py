@@ -75,6 +75,18 @@ def test_a_new_pruner_trains_no_agent_again():
     assert "singleshot.pruning.pruners" not in sources.source_closure("tasks.train_agents")
 
 
+def test_a_new_version_of_a_downloader_trains_no_agent_again():
+    for task in ("tasks.prune_agent", "tasks.train_agents"):
+        assert not {"pooch", "requests"} & sources.package_versions(task).keys()
+
+
+def test_another_storage_format_scores_and_draws_no_agent_again():
+    changed = "singleshot.sparse.formats"
+    assert changed in sources.source_closure("tasks.measure_sizes")
+    for task in ("tasks.animate", "tasks.quantize_agent"):
+        assert changed not in sources.source_closure(task)
+
+
 def test_an_edited_import_changes_the_digest_and_an_unrelated_file_does_not(code):
     before = code.cell().digest
     code.edit("unused", "Y = 2")

@@ -13,7 +13,8 @@ from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.play import EvaluationConfig
 from singleshot.sparse.formats import FORMATS
 from tasks.job import Job, Metrics
-from tasks.measure_agents import QuantizeParams, measure_sizes, quantize_agent
+from tasks.measure_sizes import measure_sizes
+from tasks.quantize_agent import QuantizeParams, quantize_agent
 from tasks.train_agents import TrainingConfig, TrainParams, train
 
 EPISODES = EvaluationConfig(episodes=2)

@@ -8,8 +8,8 @@ from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.drawing import Caption
 from singleshot.rl.evaluation.episode import PlayedEpisode, load_episode
 from singleshot.rl.evaluation.video import render_episode, write_drawing, write_rendering
+from tasks.animate import AnimateParams, animate
 from tasks.job import Job
-from tasks.measure_agents import AnimateParams, animate
 
 EPISODE = PlayedEpisode(
     LOCOMOTION["Hopper"], np.tile([0.0, 1.25, 0, 0, 0, 0], (41, 1)), np.arange(40.0), 0.008, True
