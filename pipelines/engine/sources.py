@@ -4,6 +4,7 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,10 +29,25 @@ def _own_packages(package: str) -> tuple[str, ...]:
 
 @functools.cache
 def _is_beside(name: str, package: str) -> bool:
-    if "." in name or _folder(name) != _folder(package):
+    folder = _folder(package)
+    if "." in name or folder is None or _folder(name) != folder:
         return False
-    installed = set(_distributions().get(name, ()))
-    return not installed or bool(installed & set(_distributions().get(package, ())))
+    wheels = _wheels(folder)
+    return name not in wheels or bool(wheels[name] & wheels[package])
+
+
+@functools.cache
+def _wheels(folder: Path) -> Mapping[str, set[str]]:
+    """The wheels that were installed into a folder, by their packages.
+
+    What `pip install .` leaves in a checkout, and an editable installation elsewhere, is none of them.
+    """
+    found = defaultdict[str, set[str]](set)
+    for distribution in importlib.metadata.distributions(path=[str(folder)]):
+        if distribution.read_text("RECORD") is not None:
+            for file in distribution.files or ():
+                found[file.parts[0]].add(distribution.name)
+    return found
 
 
 def _folder(package: str) -> Path | None:
@@ -82,7 +98,8 @@ def package_versions(*modules: str) -> Mapping[str, str]:
     The local part of a version is left out: `2.13.0+cpu` is another build of the same code. Packages that are
     not installed, e.g. those of optional runtimes, are left out too.
     """
-    return versions_of(frozenset().union(*map(_imported, modules)))
+    imported = frozenset().union(*map(_imported, modules))
+    return versions_of(imported.difference(*map(source_closure, modules)))
 
 
 @functools.cache

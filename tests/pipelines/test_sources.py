@@ -105,6 +105,21 @@ def test_an_upgraded_import_changes_the_digest_and_another_build_or_package_does
     assert code.cell().digest != before
 
 
+def test_a_library_that_was_installed_from_the_checkout_is_still_source(code):
+    library, record = code.directory / "own_library", code.directory / "own.egg-info"
+    library.mkdir()
+    (library / "__init__.py").write_text("X = 1\n")
+    code.edit("used", "import own_library")
+    before = code.cell().digest
+    record.mkdir()  # as `pip install .` leaves it
+    (record / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    (record / "top_level.txt").write_text("own_library\n")
+    (record / "SOURCES.txt").write_text("own_library/__init__.py\n")
+    assert code.cell().digest == before
+    (library / "__init__.py").write_text("X = 2\n")
+    assert code.cell().digest != before
+
+
 def test_packages_are_found_from_the_imports():
     """Those of training, as one knows them; `cv2` is a module of a package by another name."""
     assert "opencv-python-headless" in sources.package_versions("tasks.make_clip")
