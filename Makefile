@@ -57,9 +57,9 @@ $(VENV)/pyvenv.cfg:
 	@test -e $(VENV) || rm -f $(VENV)
 	$(PYTHON) -m venv $(OUTDATED) $(VENV)
 
-$(INSTALLED): $(VENV)/pyvenv.cfg requirements.lock
+$(INSTALLED): $(VENV)/pyvenv.cfg requirements.lock requirements-dev.lock
 	sed -n "/^uv==/,/# via/p" requirements.lock | $(VENV)/bin/python -m pip install --quiet --require-hashes -r /dev/stdin
-	$(VENV)/bin/python -m singleshot.io.uv pip install -r requirements.lock
+	$(VENV)/bin/python -m singleshot.io.uv pip install -r requirements.lock -r requirements-dev.lock
 	touch $@
 
 compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, and TensorFlow in an environment of its own (3 GB)
@@ -119,7 +119,8 @@ format: $(INSTALLED) ## Format the code
 LOCKED := python -m singleshot.io.uv pip compile --quiet --custom-compile-command "make lock" --generate-hashes --upgrade-package torch
 
 lock: $(INSTALLED) ## Rewrite the files requirements*.lock from pyproject.toml and the files requirements*.in
-	$(LOCKED) --all-extras --output-file requirements.lock pyproject.toml requirements.in requirements-dev.in
+	$(LOCKED) --all-extras --output-file requirements.lock pyproject.toml requirements.in
+	$(LOCKED) --output-file requirements-dev.lock requirements-dev.in
 	$(LOCKED) --output-file requirements-experts.lock requirements-experts.in
 	$(LOCKED) --output-file requirements-compilers.lock requirements-compilers.in
 	$(LOCKED) --output-file requirements-tensorflow.lock requirements-tensorflow.in

@@ -147,7 +147,8 @@ def test_make_repro_mends_first(repository):
     for name, command in (("python", sys.executable), ("dvc", f"{sys.executable} -m dvc")):
         (environment / "bin" / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (environment / "bin" / name).chmod(0o755)
-    (repository / "requirements.lock").touch()
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        (repository / name).touch()
     (environment / ".installed").touch()
     LOCK.write_text("")
     USED.write_text("")

@@ -24,7 +24,8 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copy(ROOT / "Makefile", path)
     for name in ("pipelines", "singleshot", "tasks", "conf", "dvc.yaml"):
         (path / name).symlink_to(ROOT / name)
-    (path / "requirements.lock").touch()
+    for name in ("requirements.lock", "requirements-dev.lock"):
+        (path / name).touch()
     programs = path / ".venv/bin"
     programs.mkdir(parents=True)
     (programs / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
