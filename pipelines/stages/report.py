@@ -10,8 +10,9 @@ from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import PROVENANCE, Work, step
-from tasks.reporting.page import TEMPLATES, PageParams, draw_page
-from tasks.reporting.provenance import Departure
+from singleshot.pruning.variant import percentage
+from tasks.reporting import paper
+from tasks.reporting.page import TEMPLATES, PageParams, Setting, draw_page
 from tasks.reporting.results import FILES
 from tasks.reporting.scores import evaluate_scores
 
@@ -36,8 +37,8 @@ def report(work: Work, config: Config) -> None:
 
     The page and the figures are among each run's artifacts.
     """
-    departing = tuple(departures(config.offline_rl))
-    params = PageParams(config.profile, departing, config.offline_rl.statistics.confidence)
+    settings = tuple(scale(config.offline_rl))
+    params = PageParams(config.profile, settings, config.offline_rl.statistics.confidence)
     (page,) = work.compute([Cell("page", draw_page, params, page_inputs())], REPORT)
     for made in sorted(page.iterdir()):
         made.rename(REPORT / made.name)
@@ -45,26 +46,32 @@ def report(work: Work, config: Config) -> None:
     print(f"open {REPORT / 'index.html'} in a browser")
 
 
-def departures(config: OfflineRLConfig) -> Iterator[Departure]:
-    """The sweep's settings that differ from those of Arnob et al. (2021) or of the code that they used."""
+def scale(config: OfflineRLConfig) -> Iterator[Setting]:
+    """The sweep's scale, and its settings that differ from those of Arnob et al. (2021) or of their code."""
+    sweep = config.sweep
+    ids = ", ".join(str(environment.id or "none") for environment in config.environments.values())
+    here = f"Gymnasium's {ids}, scored by D4RL's reference returns of -v2"
+    yield Setting("environments", here, ", ".join(f"{each}-v2" for each in paper.SWEEP_ENVIRONMENTS))
+    yield Setting("seeds", f"{len(sweep.seeds)}", f"{paper.SWEEP_SEEDS}")
+    yield Setting("sparsities in %", ", ".join(map(percentage, sorted(sweep.sparsities))), "10 to 95")
+    updates = (f"{getattr(config.training, each).updates:,} ({each.upper()})" for each in sweep.algorithms)
+    yield Setting("gradient updates", ", ".join(updates), f"{paper.SWEEP_UPDATES:,}")
     if config.data.source != "d4rl":
         here = {
             "expert": f"{config.data.transitions:,} transitions of this project's experts, "
             f"noise of {config.data.action_noise:g} on their actions",
             "minari": "Minari's data sets of experts",
         }[config.data.source]
-        yield Departure("data", here, "1,000,000 transitions of D4RL's experts")
-    ids = ", ".join(str(environment.id or "none") for environment in config.environments.values())
-    yield Departure("environments", f"Gymnasium's {ids}, scored by D4RL's reference returns of -v2", "-v2")
+        yield Setting("data", here, "1,000,000 transitions of D4RL's experts")
     if config.pruning.scope != "part":
-        yield Departure("scope of pruning", config.pruning.scope, "part")
-    for algorithm in config.sweep.algorithms:
+        yield Setting("scope of pruning", config.pruning.scope, "part")
+    for algorithm in sweep.algorithms:
         own = getattr(config.algorithms, algorithm)
-        paper = asdict(type(own)())  # its defaults
+        theirs = asdict(type(own)())  # its defaults
         for setting, value in asdict(own).items():
-            if value != paper[setting]:
+            if value != theirs[setting]:
                 words = f"{setting.replace('_', ' ')} ({algorithm.upper()})"
-                yield Departure(words, _in_words(value), _in_words(paper[setting]))
+                yield Setting(words, _in_words(value), _in_words(theirs[setting]))
 
 
 def _in_words(value: object) -> str:

@@ -3,7 +3,7 @@
 import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import matplotlib
 import matplotlib.figure
 import pandas
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import EngFormatter, LogLocator
 
 from singleshot.io.images import encode_jpeg, read_rgb
 from singleshot.pruning.variant import DENSE
@@ -33,28 +33,6 @@ PRUNERS = {
     "set": "#4cc3a0",
     "rigl": "#b3a125",
 }
-BOUND = "entropy bound"
-"""Bytes at least, were masks and values without any pattern."""
-FORMATS = {
-    DENSE: INK,
-    "coo": "#0072b2",
-    "csr_int32": "#56b4e9",
-    "packed_raw": "#d55e00",
-    "packed_exponents": "#e69f00",
-    BOUND: "#cc79a7",
-}
-RUNTIMES = {
-    "torch": INK,
-    "torch-compile": "#7b8794",
-    "onnxruntime": "#0072b2",
-    "openvino-f32": "#d55e00",
-    "openvino-bf16": "#e69f00",
-    "tvm": "#009e73",
-    "iree": "#cc79a7",
-    "tensorflow": "#56b4e9",
-    "xla": "#8c510a",
-}
-"""Charts also label rows with their runtime, as more than eight colours cannot be told apart."""
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 OTHER = "#7f7f7f"
 LOOK: dict[Any, Any] = {  # Any: matplotlib's type stubs enumerate all keys
@@ -94,8 +72,6 @@ NAMES = {
     "iql": "IQL",
     "vae": "VAE",
 }
-MOST_PICTURES = 6
-"""From this number of pictures on, a figure has three in a row; fewer are all in one row."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +93,6 @@ class Key:
     label: str
     colour: str
     dashed: bool = False
-    marker: str = "o"
 
 
 @dataclass(frozen=True)
@@ -128,15 +103,6 @@ class Figure:
     legend: Sequence[Key] = ()
     kind: str = "chart"
     """Kind of the panels, which decides their width: `chart`, `picture` or `wide`."""
-
-    @property
-    def columns(self) -> int:
-        """Number of panels in a row, if there is room for them."""
-        if self.kind == "wide":
-            return 2
-        if self.kind == "picture":
-            return len(self.panels) if len(self.panels) < MOST_PICTURES else 3
-        return 2 if len(self.panels) in {1, 2, 4} else 3
 
 
 @dataclass(frozen=True)
@@ -156,14 +122,14 @@ class Chart:
     share: str = ""
     """Axes with common limits in all panels: `x`, `y` or `xy`."""
     log: str = ""
-    """Axes with a logarithmic scale; `X` for a horizontal one that has zero."""
+    """The axis with a logarithmic scale; `X` for a horizontal one that has zero."""
     mark: float | None = None
     """Where a dashed line crosses the chart, on the horizontal axis."""
 
     def figure(self, rows: pandas.DataFrame, keys: Mapping[Any, Key], by: Sequence[str] = ()) -> Figure:
         """A panel of each group of rows, which remains a picture of its own; equal rows give equal bytes."""
-        groups = list(rows.groupby(list(by), sort=False)) if by else [((), rows)]
-        drawn = [self.draw(own, keys) for _, own in groups if len(own)]
+        groups = list(rows.groupby(list(by), sort=False)) if by else [((), rows)] * bool(len(rows))
+        drawn = [self.draw(own, keys) for _, own in groups]
         for direction in self.share if drawn else "":
             axes = [figure.axes[0] for figure in drawn]
             lows, highs = zip(*(getattr(axis, f"get_{direction}lim")() for axis in axes), strict=True)
@@ -172,78 +138,65 @@ class Chart:
         titles = [", ".join(name(str(word)) for word in group) for group, _ in groups]
         panels = [
             Panel(data_uri("image/svg+xml", _svg(figure)), self.alt.format(title), title)
-            for title, figure in zip(titles, drawn, strict=False)
+            for title, figure in zip(titles, drawn, strict=True)
         ]
-        used = set(rows["series"])
+        legend = [key for series, key in keys.items() if series in set(rows["series"])]
         # A legend of one key says nothing; bars name themselves.
-        legend = [key for series, key in keys.items() if series in used] if self.kind != "bars" else []
-        return Figure(panels, legend if len(legend) > 1 else ())
+        return Figure(panels, legend if len(legend) > 1 and self.kind != "bars" else ())
 
     def draw(self, rows: pandas.DataFrame, keys: Mapping[Any, Key]) -> matplotlib.figure.Figure:
         """Draw one panel."""
         places = list(dict.fromkeys(rows["y"]))
+        series = [each for each in keys if each in set(rows["series"])]
         height = CHART_INCHES[1] if self.kind == "lines" else 0.8 + 0.36 * len(places)
         with matplotlib.rc_context(LOOK):
             figure = matplotlib.figure.Figure(figsize=(CHART_INCHES[0], height), layout="constrained")
-            axis = figure.add_subplot()
-            if self.log == "y":
-                axis.set_yscale("log")
-                axis.yaxis.set_major_formatter(EngFormatter(sep=""))  # 10k: the exponent of 10⁴ is small
-                axis.yaxis.set_minor_formatter("")
-            elif self.log:
-                _log_scale(axis, rows, self.log == "X")
+            axis = figure.add_subplot(xlabel=self.x, ylabel=self.y)
             if self.mark is not None:
                 axis.axvline(self.mark, color=INK, linewidth=1, linestyle="--")
-            if self.kind == "bars":
-                colours = [keys[series].colour for series in rows["series"]]
-                axis.bar_label(axis.barh(rows["y"], rows["x"], 0.62, color=colours), rows["label"], padding=3)
-                axis.margins(x=0.3)
-            series = [each for each in keys if each in set(rows["series"])] if self.kind != "bars" else []
-            shifted = [
-                each for each in series if keys[each].marker != "|"
-            ]  # marks stand in the middle of a row
-            for each in series:
+            for i, each in enumerate(series):
                 own, key = rows[rows["series"] == each], keys[each]
                 if self.kind == "lines":
                     if "low" in own:
-                        axis.fill_between(
-                            own["x"], own["low"], own["high"], color=key.colour, alpha=0.13, lw=0
-                        )
-                    marker = key.marker if own["x"].nunique() < 8 else ""
-                    line = "--" if key.dashed else "-"
-                    axis.plot(own["x"], own["y"], line, color=key.colour, marker=marker, markersize=4)
-                else:
-                    i, n = (shifted.index(each), len(shifted)) if each in shifted else (0, 1)
-                    at = own["y"].map(places.index) + (i - (n - 1) / 2) * 0.6 / n
+                        bounds = (own["x"], own["low"], own["high"])
+                        axis.fill_between(*bounds, color=key.colour, alpha=0.13, lw=0)
+                    style = ("--" if key.dashed else "-") + "o" * (own["x"].nunique() < 8)
+                    axis.plot(own["x"], own["y"], style, color=key.colour, markersize=4)
+                elif self.kind == "dots":
+                    at = own["y"].map(places.index) + 0.6 * ((i + 0.5) / len(series) - 0.5)
                     if "low" in own:
                         axis.hlines(at, own["low"], own["high"], color=key.colour, linewidth=2, alpha=0.6)
-                    size = 5 if each in shifted else 14
-                    axis.plot(own["x"], at, key.marker, color=key.colour, markersize=size, markeredgewidth=2)
-            if self.kind != "lines":
-                axis.set_yticks(range(len(places)), places)
-                axis.set_ylim(len(places) - 0.5, -0.5)
-                axis.grid(visible=False, axis="y")
-            else:
-                axis.locator_params(axis="x", nbins=4)  # five labels up to a million would overlap
-                axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-            axis.set(xlabel=self.x, ylabel=self.y)
+                    axis.plot(own["x"], at, "o", color=key.colour, markersize=5)
+                else:
+                    bars = axis.barh(own["y"].map(places.index), own["x"], 0.62, color=key.colour)
+                    axis.bar_label(bars, own["label"], padding=3)
+                    axis.margins(x=0.3)
+            self._set_scales(axis, rows, places)
         return figure
 
-
-def _log_scale(axis: Axes, rows: pandas.DataFrame, has_zero: bool) -> None:
-    """A logarithmic horizontal axis with ticks at round numbers, which fits the rows."""
-    low, high = rows["x"].min() / 1.5, rows["x"].max() * 1.5
-    steps = (1, 2, 5) if high < 100 * low else (1,)
-    ticks = [step * 10.0**power for power in range(-5, 7) for step in steps]
-    if has_zero:
-        axis.set_xscale("symlog", linthresh=10, linscale=0.5)
-        low, ticks = -1, [0, 10, 1_000, 100_000]
-    else:
-        axis.set_xscale("log")
-    ticks = [tick for tick in ticks if low <= tick <= high]
-    axis.set_xlim(low, high)
-    axis.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
-    axis.xaxis.set_minor_formatter("")
+    def _set_scales(self, axis: Axes, rows: pandas.DataFrame, places: Sequence[str]) -> None:
+        if self.kind == "lines":
+            axis.locator_params(axis="x", nbins=4)  # five labels up to a million would overlap
+            axis.xaxis.set_major_formatter("{x:,.0f}")
+        else:
+            axis.set_yticks(range(len(places)), places)
+            axis.set_ylim(len(places) - 0.5, -0.5)
+            axis.grid(visible=False, axis="y")
+        if self.log == "y":
+            axis.set_yscale("log")
+            axis.yaxis.set_major_formatter(EngFormatter(sep=""))  # 10k: the exponent of 10⁴ is small
+            axis.yaxis.set_minor_formatter("")
+        elif self.log == "X":
+            axis.set_xscale("symlog", linthresh=10, linscale=0.5)
+            axis.set_xticks([0, 10, 1_000, 100_000], ["0", "10", "1,000", "100,000"])
+            axis.set_xlim(-1, 1.5 * rows["x"].max())
+        elif self.log:
+            low, high = rows["x"].min() / 1.5, rows["x"].max() * 1.5
+            axis.set_xscale("log")
+            axis.set_xlim(low, high)
+            axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+            axis.xaxis.set_major_formatter("{x:,g}")
+            axis.xaxis.set_minor_formatter("")
 
 
 def name(word: str) -> str:
@@ -272,12 +225,6 @@ def picture(path: Path, alt: str, title: str = "", short_side: int = 220) -> Pan
     """
     pixels = read_rgb(path, short_side=short_side, enlarge=False)
     return Panel(data_uri("image/jpeg", encode_jpeg(pixels, quality=82)), alt, title)
-
-
-def animation(video: Path, still: Path, alt: str, title: str = "") -> Panel:
-    """A panel with an MP4 video, and the picture that is shown before the video plays and in print."""
-    poster = picture(still, alt, title, short_side=480)
-    return replace(poster, video=data_uri("video/mp4", video.read_bytes()))
 
 
 def data_uri(media_type: str, content: bytes) -> str:

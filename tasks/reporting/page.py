@@ -17,17 +17,7 @@ from markupsafe import Markup, escape
 
 from singleshot.errors import UserError
 from tasks.job import Event, Job, Metrics, per_job
-from tasks.reporting import (
-    deployment,
-    look,
-    paper,
-    provenance,
-    pruning,
-    results,
-    style,
-    words,
-)
-from tasks.reporting.provenance import Departure
+from tasks.reporting import deployment, look, paper, provenance, pruning, results, style, words
 from tasks.reporting.results import Results
 from tasks.reporting.statistics import BootstrapConfig
 
@@ -40,11 +30,20 @@ MODULES = (deployment, look, paper, provenance, pruning, results, style, words)
 
 
 @dataclass(frozen=True)
+class Setting:
+    """A setting of the sweep, and what the paper, or its authors' code, has."""
+
+    setting: str
+    here: str
+    paper: str
+
+
+@dataclass(frozen=True)
 class PageParams:
     """What the page says about the run that it shows."""
 
     profile: str
-    departures: tuple[Departure, ...] = ()
+    scale: tuple[Setting, ...] = ()
     confidence: float = BootstrapConfig.confidence
     """Confidence level of the intervals in the tables."""
 

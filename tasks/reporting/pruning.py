@@ -1,53 +1,46 @@
 """Pruning before training: returns and bytes of the agents, and Arnob et al.'s figures and table."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from textwrap import fill
 
 import numpy as np
 import pandas
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
 
 from singleshot.pruning.variant import DENSE
 from tasks.reporting import paper, results
 from tasks.reporting.look import (
-    BOUND,
-    FORMATS,
     INK,
-    OTHER,
     PRUNERS,
     Chart,
     Figure,
     Key,
     Panel,
-    animation,
+    data_uri,
     name,
     ordered,
+    picture,
     pruner_keys,
 )
 from tasks.reporting.results import Results
 from tasks.reporting.scores import ALL
-from tasks.reporting.words import NOT_GIVEN, Row, exact_percent, number, percent, span
+from tasks.reporting.words import Row, exact_percent, number, percent, span
 
-PREFERRED = "snip"
-"""Pruner of the page's first number, if it was run."""
-PAPERS = ("snip", "grasp")
-"""Pruners in the paper's Figures 1 and 2."""
-PACKED_ROWS = (
-    paper.NetworkSizes("GraSP (95% sparse), packed", "grasp", "packed_raw"),
-    paper.NetworkSizes("SNIP (95% sparse), packed", "snip", "packed_raw"),
-    paper.NetworkSizes("GraSP (95% sparse), packed, exponents coded", "grasp", "packed_exponents"),
-    paper.NetworkSizes("SNIP (95% sparse), packed, exponents coded", "snip", "packed_exponents"),
-)
-"""Further rows of Table 1, for formats that the paper does not have."""
 TABLE_1_SPARSITY = 0.95
-FORMAT_NAMES = {
-    DENSE: "dense tensors",
-    "coo": "coordinates (COO), the paper's torch.to_sparse()",
-    "csr_int32": "compressed rows (CSR), 32-bit indices",
-    "packed_raw": "packed files",
-    "packed_exponents": "packed files with coded exponents",
-    BOUND: "masks and values without a pattern",
+BOUND = "entropy bound"
+"""Bytes at least, were masks and values without any pattern."""
+FORMATS = {
+    DENSE: Key("dense tensors", INK),
+    "coo": Key("coordinates (COO), the paper's torch.to_sparse()", "#0072b2"),
+    "csr_int32": Key("compressed rows (CSR), 32-bit indices", "#56b4e9"),
+    "packed_raw": Key("packed files", "#d55e00"),
+    "packed_exponents": Key("packed files with coded exponents", "#e69f00"),
+    BOUND: Key("masks and values without a pattern", "#cc79a7", dashed=True),
 }
 VALUES = {"raw": "float32", "exponents": "coded float32", "fp16": "float16", "int8": "int8"}
+"""How agents with rounded values were packed, by the name in the table."""
 
 RETENTION = Chart(
     "dots",
@@ -68,8 +61,7 @@ SAVINGS = Chart(
 
 def highest(rows: pandas.DataFrame) -> pandas.DataFrame:
     """The rows of the highest sparsity; none if nothing was pruned."""
-    pruned = rows[rows["sparsity"] > 0]
-    return pruned[pruned["sparsity"] == pruned["sparsity"].max()]
+    return rows[(rows["sparsity"] > 0) & (rows["sparsity"] == rows["sparsity"].max())]
 
 
 def without_repetition(statistics: pandas.DataFrame) -> pandas.DataFrame:
@@ -78,42 +70,37 @@ def without_repetition(statistics: pandas.DataFrame) -> pandas.DataFrame:
     return statistics if several else statistics[statistics["environment"] != ALL]
 
 
-def kept_overall(statistics: pandas.DataFrame) -> pandas.DataFrame:
-    """The statistics over all environments of one pruner's highest sparsity, a row for each algorithm."""
-    top = highest(statistics)
-    pruners = ordered(top["pruner"], PRUNERS)
-    pruner = PREFERRED if PREFERRED in pruners else next(iter(pruners), "")
-    return top[(top["pruner"] == pruner) & (top["environment"] == ALL) & top["retention"].notna()]
-
-
-def dense_score(statistics: pandas.DataFrame) -> float:
-    """The lowest score of an algorithm's dense agents over all environments."""
-    dense = (statistics["sparsity"] == 0) & (statistics["environment"] == ALL)
-    return float(statistics.loc[dense, "score_iqm"].min())
-
-
-def intervals(rows: pandas.DataFrame) -> list[str]:
-    """The interval of each row's retention; none if one of them has too few seeds."""
-    bounds = rows[["retention_low", "retention_high"]]
-    return [_interval(*each) for each in bounds.to_numpy()] if bounds.notna().all(axis=None) else []
+def kept_overall(statistics: pandas.DataFrame) -> list[Row]:
+    """What SNIP, or the first pruner there is, keeps at the highest sparsity over all environments."""
+    overall = statistics[statistics["environment"] == ALL]
+    dense = overall[overall["sparsity"] == 0].set_index("algorithm")["score_iqm"]
+    top = highest(overall).dropna(subset="retention")
+    return [
+        {
+            "algorithm": name(row.algorithm),
+            "pruner": name(row.pruner),
+            "kept": percent(row.retention),
+            "interval": _interval(row.retention_low, row.retention_high),
+            "dense": number(dense[row.algorithm], 2),
+        }
+        for row in top.itertuples()
+        if row.pruner == ordered(top["pruner"], PRUNERS)[0]
+    ]
 
 
 def _interval(low: float, high: float) -> str:
-    return f"{percent(low)} to {percent(high)}" if np.isfinite([low, high]).all() else NOT_GIVEN
+    return f"{percent(low)} to {percent(high)}" if np.isfinite([low, high]).all() else "none"
 
 
 def agents_in_motion(found: Results) -> list[Panel]:
     """A video of each environment and algorithm: agents side by side, the paper's BCQ first."""
-    videos = [(*video.split("/")[3:5], video) for video in found.find(f"{results.ANIMATIONS}animation.mp4")]
-    return [
-        animation(
-            found.files[video],
-            found.files[video.replace("animation.mp4", "still.jpg")],
-            f"{name(algorithm)} agents on {environment} in motion, dense beside pruned ones.",
-            f"{name(algorithm)}, {environment}",
-        )
-        for environment, algorithm, video in sorted(videos, key=lambda each: each[1] != "bcq")
-    ]
+    panels = []
+    for video, path in found.find(f"{results.ANIMATIONS}animation.mp4").items():
+        environment, algorithm = video.split("/")[3:5]
+        alt = f"{name(algorithm)} agents on {environment} in motion, dense beside pruned ones."
+        still = picture(path.with_name("still.jpg"), alt, f"{name(algorithm)}, {environment}", 480)
+        panels.append(replace(still, video=data_uri("video/mp4", path.read_bytes())))
+    return sorted(panels, key=lambda panel: not panel.title.startswith("BCQ"))
 
 
 def densities(found: Results) -> list[Row]:
@@ -129,30 +116,6 @@ def densities(found: Results) -> list[Row]:
     ]
 
 
-def best_pruners(top: pandas.DataFrame) -> list[str]:
-    """What the pruner with the highest mean keeps, for each algorithm; none if dense agents score nothing."""
-    overall = top[top["environment"] == ALL] if ALL in set(top["environment"]) else top
-    best = overall.dropna(subset="retention").sort_values("retention").groupby("algorithm").tail(1)
-    return [
-        f"{name(row.algorithm)} agents {percent(row.retention)} with {name(row.pruner)}"
-        for row in best.sort_values("algorithm").itertuples()
-    ]
-
-
-def study_claims(found: Results) -> list[Row]:
-    """The claims of this repository's study, with the difference in points that each is about."""
-    return [
-        {
-            "claim": row.claim,
-            "compared": row.compared,
-            "points": f"{row.value:+.1f} ({row.low:+.1f} to {row.high:+.1f})",
-            "p": number(row.p_holm, 2),
-            "seeds": str(row.seeds),
-        }
-        for row in found.table(results.STUDY).dropna(subset="low").itertuples()
-    ]
-
-
 def kept(top: pandas.DataFrame, level: str) -> list[Row]:
     """The shares that are kept, with their intervals of a confidence level."""
     return [
@@ -162,16 +125,9 @@ def kept(top: pandas.DataFrame, level: str) -> list[Row]:
             "environment": _environment(row.environment),
             "kept": percent(row.retention),
             f"{level} interval": _interval(row.retention_low, row.retention_high),
-            "beside dense agents": _verdict(row.retention_low, row.retention_high),
         }
         for row in top.sort_values(["algorithm", "environment"], kind="stable").itertuples()
     ]
-
-
-def _verdict(low: float, high: float) -> str:
-    if not np.isfinite([low, high]).all():
-        return "too few seeds"
-    return "more" if low > 1 else "less" if high < 1 else "no difference found"
 
 
 def _environment(environment: str) -> str:
@@ -211,14 +167,9 @@ def performance_profiles(found: Results) -> Figure:
     """The fraction of runs above each score, dense and at the highest sparsity."""
     profiles = found.table(results.PROFILES)
     shown = profiles[profiles["sparsity"].isin([0, profiles["sparsity"].max()])].sort_values("score")
-    columns = {
-        "score": "x",
-        "fraction": "y",
-        "fraction_low": "low",
-        "fraction_high": "high",
-        "pruner": "series",
-    }
-    return PROFILES.figure(shown.rename(columns=columns), pruner_keys(shown["pruner"]), ["algorithm"])
+    bounds = {"fraction_low": "low", "fraction_high": "high"}
+    rows = shown.rename(columns={"score": "x", "fraction": "y", "pruner": "series", **bounds})
+    return PROFILES.figure(rows, pruner_keys(rows["series"]), ["algorithm"])
 
 
 def heldout_losses(found: Results) -> list[Row]:
@@ -226,55 +177,34 @@ def heldout_losses(found: Results) -> list[Row]:
     losses = found.table(results.HELDOUT)
     kind = ["environment", "algorithm", "pruner", "sparsity", "loss"]
     last = losses[losses["update"] == losses.groupby(kind[:2])["update"].transform("max")]
-    means = last.groupby(kind)["value"].agg(mean="mean", seeds="count").reset_index()
     return [
         {
-            "data": row.environment,
-            "algorithm": row.algorithm,
-            "pruner": row.pruner,
-            "sparsity, %": f"{100 * row.sparsity:g}",
-            "loss": row.loss,
-            "seeds": str(row.seeds),
-            "mean": f"{row.mean:.3g}",
+            "data": environment,
+            "algorithm": name(algorithm),
+            "pruner": name(pruner),
+            "sparsity": exact_percent(sparsity),
+            "loss": loss,
+            "seeds": f"{len(values)}",
+            "mean": number(values.mean()),
         }
-        for row in means.itertuples()
+        for (environment, algorithm, pruner, sparsity, loss), values in last.groupby(kind)["value"]
     ]
-
-
-def other_pruners(found: Results) -> list[str]:
-    """Pruners that the paper has no figure of."""
-    own = ordered(found.table(results.SCORES)["pruner"], PRUNERS)
-    return [pruner for pruner in own if pruner not in {DENSE, *PAPERS}]
-
-
-def first_evaluations(scores: pandas.DataFrame) -> list[str]:
-    """The number of updates before each algorithm's first evaluation: `1,600 (BCQ)`."""
-    first = scores.groupby("algorithm")["update"].min()
-    return [f"{n:,} ({name(str(algorithm))})" for algorithm, n in first.items()]
 
 
 def learning_curves(found: Results, pruner: str) -> Figure:
     """Mean and range over seeds of the score by gradient updates, dense and at each sparsity of a pruner."""
     scores = found.table(results.SCORES)
-    own = scores[scores["pruner"].isin([DENSE, pruner])]
-    sparsities = sorted(own.loc[own["pruner"] == pruner, "sparsity"].unique())
+    sparsities = sorted(scores.loc[scores["pruner"] == pruner, "sparsity"].unique())
     if not sparsities:
         return Figure([])
     by = ["algorithm", "environment", "sparsity", "update"]
-    rows = own.groupby(by)["d4rl_score"].agg(y="mean", low="min", high="max").reset_index()
+    own = scores[scores["pruner"].isin([DENSE, pruner])].groupby(by)["d4rl_score"]
+    rows = own.agg(y="mean", low="min", high="max").reset_index()
     keys = {0.0: Key(DENSE, INK, dashed=True)}
-    keys |= {
-        each: Key(f"{exact_percent(each)} pruned", shade(pruner, each, sparsities)) for each in sparsities
-    }
+    for i, each in enumerate(sparsities, start=1):
+        colour = to_hex(colormaps["viridis_r"](i / len(sparsities)))
+        keys[each] = Key(f"{exact_percent(each)} pruned", colour)
     return LEARNING.figure(rows.rename(columns={"update": "x", "sparsity": "series"}), keys, by[:2])
-
-
-def shade(pruner: str, sparsity: float, sparsities: Sequence[float]) -> str:
-    """A pruner's colour, the paler the lower the sparsity."""
-    strength = 0.35 + 0.65 * (sorted(sparsities).index(sparsity) + 1) / len(sparsities)
-    colour = PRUNERS.get(pruner, OTHER)
-    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(255 - strength * (255 - channel)):02x}" for channel in channels)
 
 
 def score_by_sparsity(statistics: pandas.DataFrame) -> Figure:
@@ -292,24 +222,24 @@ def layers(found: Results) -> Iterator[tuple[str, Figure]]:
     """For each environment, the weights that the highest sparsity leaves in each layer, and dense ones."""
     columns = ["algorithm", "network", "layer"]
     for environment, rows in highest(found.table(results.LAYERS)).groupby("environment", sort=False):
-        kept = (
-            rows.groupby([*columns, "pruner"], sort=False)["weights_kept"]
-            .agg(x="mean", std="std")
-            .reset_index()
-        )
-        deviation = kept["std"].fillna(0)
-        kept = kept.assign(low=(kept["x"] - deviation).clip(lower=0), high=kept["x"] + deviation)
+        kept = rows.groupby([*columns, "pruner"], sort=False)["weights_kept"]
+        kept = kept.agg(x="mean", std="std").fillna(0).reset_index()
+        kept = kept.assign(low=(kept["x"] - kept["std"]).clip(lower=0), high=kept["x"] + kept["std"])
         dense = rows.drop_duplicates(columns).rename(columns={"weights_total": "x"}).assign(pruner=DENSE)
         shown = pandas.concat([dense, kept]).rename(columns={"layer": "y", "pruner": "series"})
-        keys = {DENSE: Key(DENSE, INK, marker="|")} | pruner_keys(kept["pruner"])
-        yield str(environment), LAYERS.figure(shown, keys, columns[:2])
+        yield str(environment), LAYERS.figure(shown, pruner_keys(shown["series"]), columns[:2])
 
 
-def table_1(sizes: pandas.DataFrame, environment: str) -> list[Row]:
-    """Table 1: megabytes of BCQ's networks on an environment, beside the paper's."""
-    own = sizes[sizes["model"] == f"{environment}/bcq"]
+def first_environment(sizes: pandas.DataFrame) -> str:
+    """The environment whose networks' bytes are shown, as other environments' differ little; "" if none."""
+    return next((model.split("/")[0] for model in sizes["model"]), "")
+
+
+def table_1(sizes: pandas.DataFrame) -> list[Row]:
+    """Table 1: megabytes of BCQ's networks on the first environment, beside the paper's."""
+    own = sizes[sizes["model"] == f"{first_environment(sizes)}/bcq"]
     rows: list[Row] = []
-    for row in (*paper.TABLE_1, *PACKED_ROWS) if len(own) else ():
+    for row in paper.TABLE_1 if len(own) else ():
         chosen = own[(own["pruner"] == row.pruner) & (own["format"] == row.format)]
         chosen = chosen[chosen["sparsity"] == (0.0 if row.pruner == DENSE else TABLE_1_SPARSITY)]
         megabytes = chosen.groupby("network")["bytes"].mean() / 1e6
@@ -320,44 +250,30 @@ def table_1(sizes: pandas.DataFrame, environment: str) -> list[Row]:
                     "method": row.method,
                     "network": network,
                     "ours, MB": number(ours, 4),
-                    "paper, MB": f"{printed:g}" if np.isfinite(printed) else NOT_GIVEN,
+                    "paper, MB": f"{printed:g}",
                     "ours / paper": number(ours / printed),
                 }
             )
     return rows
 
 
-def like_the_papers(sizes: pandas.DataFrame, algorithm: str = "") -> str:
-    """An environment with networks of the paper's size if there is one, else the first; "" if none."""
-    agents = [model.split("/") for model in sizes["model"].unique() if model.endswith(algorithm)]
-    environments = [environment for environment, *_ in agents]
-    alike = [each for each in paper.TABLE_1_ENVIRONMENTS if each in environments]
-    return next(iter([*alike, *environments]), "")
-
-
-def memory(sizes: pandas.DataFrame, environment: str) -> Figure:
-    """The megabytes of an environment's networks by sparsity, for each format and the entropy bound."""
-    own = sizes[sizes["model"].str.startswith(f"{environment}/")]
-    bound = own[own["format"] == DENSE].assign(format=BOUND)
-    rows = pandas.concat([own, bound.assign(bytes=bound["entropy_bound_bytes"])])
+def memory(sizes: pandas.DataFrame) -> Figure:
+    """The megabytes of the first environment's networks by sparsity, in each format and at least."""
+    own = sizes[sizes["model"].str.startswith(f"{first_environment(sizes)}/")]
+    bound = own[own["format"] == DENSE]
+    rows = pandas.concat([own, bound.assign(format=BOUND, bytes=bound["entropy_bound_bytes"])])
     rows = rows.assign(algorithm=rows["model"].str.split("/").str[1])
     by = ["algorithm", "network", "format", "sparsity"]
-    means = rows.groupby(by)["bytes"].mean().reset_index()
+    means = rows[rows["format"].isin(FORMATS)].groupby(by)["bytes"].mean().reset_index()
     shown = means.assign(x=100 * means["sparsity"], y=means["bytes"] / 1e6, series=means["format"])
-    keys = {each: Key(FORMAT_NAMES[each], colour, each == BOUND) for each, colour in FORMATS.items()}
-    return MEMORY.figure(shown[shown["series"].isin(keys)], keys, by[:2])
-
-
-def kinds_of_values(quantized: pandas.DataFrame) -> dict[str, str]:
-    """How agents with rounded values were packed, by the name in the table."""
-    return {kind: words for kind, words in VALUES.items() if kind in set(quantized["values"])}
+    return MEMORY.figure(shown, FORMATS, by[:2])
 
 
 def rounded_values(quantized: pandas.DataFrame) -> list[Row]:
     """Bytes and scores of agents that were packed with fewer bits per value, means over seeds."""
     agents = quantized.groupby(["environment", "algorithm", "pruner", "values"])
     means = agents[["bytes", "d4rl_score"]].mean().unstack("values")
-    kinds = kinds_of_values(quantized).items()
+    kinds = {kind: words for kind, words in VALUES.items() if kind in set(quantized["values"])}.items()
     return [
         {"environment": environment, "algorithm": name(algorithm), "pruner": name(pruner)}
         | {f"kB {words}": number(row["bytes", kind] / 1e3) for kind, words in kinds}
@@ -369,9 +285,8 @@ def rounded_values(quantized: pandas.DataFrame) -> list[Row]:
 def savings(rows: pandas.DataFrame) -> pandas.Series:
     """How many times fewer bytes than dense tensors each format takes; also for the entropy bound."""
     total = rows.groupby("format")["bytes"].sum()
-    bound = rows.loc[rows["format"] == DENSE, "entropy_bound_bytes"].sum()
-    total = total.reindex(FORMATS).dropna()
-    return total[DENSE] / pandas.concat([total, pandas.Series({BOUND: bound})])
+    total[BOUND] = rows.loc[rows["format"] == DENSE, "entropy_bound_bytes"].sum()
+    return total[DENSE] / total.reindex(FORMATS).dropna()
 
 
 def smallest(saving: pandas.Series) -> str:
@@ -381,7 +296,7 @@ def smallest(saving: pandas.Series) -> str:
 
 def savings_by_format(saving: pandas.Series) -> Figure:
     """How many times fewer bytes each format takes, from :func:`savings`."""
-    names = [fill(FORMAT_NAMES[each].partition(",")[0], 24) for each in saving.index]
+    names = [fill(FORMATS[each].label.partition(",")[0], 24) for each in saving.index]
     labels = [f"{number(value, 2)}×" for value in saving]
     rows = pandas.DataFrame({"x": saving.to_numpy(), "y": names, "series": saving.index, "label": labels})
-    return SAVINGS.figure(rows, {each: Key(each, colour) for each, colour in FORMATS.items()})
+    return SAVINGS.figure(rows, FORMATS)

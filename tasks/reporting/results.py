@@ -45,8 +45,6 @@ QUALITY = ResultTable("results/style/quality.csv", "tasks.measure_styles:Quality
 TIMINGS = ResultTable("results/deployment/timings.csv", "tasks.benchmark:TimingRow")
 EXPORTS = ResultTable("results/deployment/exports.csv", "tasks.export:ExportRow")
 CLASSIFICATION = ResultTable("results/deployment/classification.csv", "tasks.benchmark:AnswerRow")
-STUDY = ResultTable("docs/study/claims.csv", "tasks.reporting.results:ClaimRow")
-"""The claims of the study, which the page shows beside the run's results."""
 TABLES = (
     SCORES, HELDOUT, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, TIMINGS,
     EXPORTS, CLASSIFICATION,
@@ -63,23 +61,8 @@ PICTURES = (
     "models/styles/*/contact_sheet.jpg",
 )
 PROVENANCE = "results/provenance/*/*.json"
-FILES = (*(table.path for table in TABLES), *PICTURES, PROVENANCE, STUDY.path)
+FILES = (*(table.path for table in TABLES), *PICTURES, PROVENANCE)
 """All files that the page is made from, as glob patterns relative to the repository's root."""
-
-
-@dataclass(frozen=True)
-class ClaimRow:
-    """A row of the study's claims.csv, which docs/study/make_page.py writes."""
-
-    claim: str
-    compared: str
-    value: float
-    low: float
-    high: float
-    p: float
-    seeds: int
-    cases: int
-    p_holm: float
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,11 @@
 """Numbers, lists and tables in words, as the page has them."""
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from singleshot.pruning.variant import percentage
 
 NOT_GIVEN = "–"
-SHORT, NAME = 20, 32
-"""Characters up to which a cell's text stays on one line, or can be a part of its row's name."""
 Row = dict[str, str]
 """A row of a table: its cells by the titles of their columns."""
 
@@ -23,21 +20,6 @@ def without_constants(rows: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
     return kept, [each for each in named if not each.endswith(f" {NOT_GIVEN}")]
 
 
-def row_names(rows: Sequence[Row], text: Sequence[str]) -> list[str]:
-    """The columns that together name a row: the first three or fewer, if their text is a name."""
-
-    def names(title: str) -> bool:
-        return title in text and all(len(row[title]) <= NAME for row in rows)
-
-    found = list(itertools.takewhile(names, rows[0]))[:3]
-    return found if len(found) < len(rows[0]) else found[:1]
-
-
-def joined(row: Row, titles: Iterable[str]) -> str:
-    """These cells of a row, in one."""
-    return ", ".join(row[title] for title in titles)
-
-
 def number(value: float, digits: int = 3) -> str:
     """Write a number with so many significant digits: 1234567 as `1,230,000`, 0.01234 as `0.0123`."""
     if not math.isfinite(value):
@@ -49,11 +31,6 @@ def number(value: float, digits: int = 3) -> str:
         return f"{value:.{digits - 1}e}"
     rounded = round(value, digits - 1 - magnitude)
     return f"{rounded:,.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
-
-
-def written_as(value: float, values: Mapping[str, float], digits: int = 3) -> list[str]:
-    """Names of the values that are written like `value`. If several are written like the best, none wins."""
-    return [name for name, other in values.items() if number(other, digits) == number(value, digits)]
 
 
 def percent(fraction: float) -> str:

@@ -1,21 +1,22 @@
 """What the page says of settings that are not the paper's."""
 
 from pipelines.config.params import configuration
-from pipelines.stages.report import departures
+from pipelines.stages.report import scale
+
+SCALE = {"environments", "seeds", "sparsities in %", "gradient updates"}
 
 
 def settings(*overrides):
-    """Of a profile with some overrides, those that depart."""
-    found = departures(configuration(*overrides).offline_rl)
+    """Of a profile with some overrides: its scale, and what departs."""
+    found = scale(configuration(*overrides).offline_rl)
     return {each.setting: (each.here, each.paper) for each in found}
 
 
 def test_the_profile_paper_departs_in_its_environments_alone():
-    assert set(settings("profile=paper")) == {"environments"}
-
-
-def test_the_profile_study_has_data_of_its_own():
-    assert set(settings("profile=study")) == {"data", "environments"}
+    found = settings("profile=paper")
+    assert set(found) == SCALE
+    assert found["seeds"] == ("5", "5")
+    assert found["gradient updates"] == ("1,000,000 (BC), 1,000,000 (BCQ)", "1,000,000")
 
 
 def test_every_setting_of_the_default_that_is_not_the_paper_s_is_named():
@@ -27,4 +28,4 @@ def test_every_setting_of_the_default_that_is_not_the_paper_s_is_named():
     assert found["evaluation samples (BCQ)"] == ("10", "100")
     assert found["scope of pruning"] == ("network", "part")
     assert found["data"][0].startswith("100,000 transitions of this project's experts")
-    assert len(found) == 11
+    assert len(found) == 10 + len(SCALE)

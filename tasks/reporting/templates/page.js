@@ -43,19 +43,3 @@ document.querySelectorAll("thead th").forEach(heading => {
       compare(a.cells[column], b.cells[column], numeric, ascending ? 1 : -1)));
   });
 });
-
-const cite = document.getElementById("cite"), citation = document.getElementById("citation");
-if (cite) {
-  cite.hidden = false;
-  cite.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(citation.textContent);
-      cite.textContent = "Copied";
-    } catch {  // not allowed: select the citation, so that the reader can copy it
-      getSelection().selectAllChildren(citation);
-      citation.focus();
-      cite.textContent = "Selected below: press Ctrl+C";
-    }
-    setTimeout(() => { cite.textContent = "Copy citation"; }, 3000);
-  });
-}

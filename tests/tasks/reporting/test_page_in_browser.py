@@ -9,9 +9,6 @@ from browsers import CHROMIUM, TOO_WIDE
 from waiting import PATIENCE_S
 
 from singleshot.rl.evaluation.video import write_video
-from tasks.job import Job
-from tasks.reporting import page as module
-from tasks.reporting.page import PageParams, draw_page
 
 pytest.importorskip("playwright.sync_api")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")]
@@ -24,9 +21,8 @@ def address(tmp_path_factory):
     root = report_results.write_results(tmp_path_factory.mktemp("run"))
     for video in root.rglob("animation.mp4"):
         write_video(video, (np.full((60, 80, 3), i, np.uint8) for i in range(200)), 20)
-    output = tmp_path_factory.mktemp("page")
-    inputs = {"templates": Path(module.__file__).with_name("templates"), **report_results.find(root)}
-    list(draw_page([Job(PageParams("small"), inputs, output)]))
+    output = tmp_path_factory.mktemp("page") / "out"
+    report_results.draw(root, output)
     return (output / "index.html").as_uri()
 
 
@@ -94,38 +90,10 @@ def test_a_figure_gives_its_table(open_page):
     assert "retention" in Path(download.value.path()).read_text(encoding="utf-8")
 
 
-def test_one_click_copies_the_citation(open_page):
-    page = open_page(permissions=["clipboard-read", "clipboard-write"])
-    page.get_by_role("button", name="Copy citation").click()
-    page.get_by_role("button", name="Copied").wait_for()
-    assert page.evaluate("navigator.clipboard.readText()").startswith("@software{singleshot,")
-
-
 def test_paper_gets_stills_on_white(open_page):
     page = open_page(color_scheme="dark")
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("video:visible").count() == 0
     assert page.locator("img.still:visible").count() == 2
-    assert page.locator("nav:visible, button#cite:visible").count() == 0
-
-
-NAME = "cell => getComputedStyle(cell, '::after').content"
-
-
-def test_a_narrow_screen_keeps_the_whole_name_of_a_row_in_sight(open_page):
-    wide, narrow = open_page(1200), open_page(390)
-    for page in (wide, narrow):
-        page.eval_on_selector_all("details", "all => all.forEach(each => each.open = true)")
-    first = {}
-    for page in (wide, narrow):
-        row = page.locator("#return table").filter(has_text="score").last.locator("tbody tr").last
-        row.evaluate("each => { each.closest('.scroll').scrollLeft = 1e4 }")
-        first[page] = row.locator("td").first
-        assert first[page].bounding_box()["x"] >= 0
-    others = first[wide].locator("xpath=following-sibling::td[contains(@class, 'named')]")
-    assert others.count() >= 1
-    assert all(each.is_visible() for each in others.all())
-    assert first[wide].evaluate(NAME) == "none"
-    assert first[narrow].evaluate(NAME) == f'"{", ".join(others.all_inner_texts())}"'
-    assert narrow.locator("td.named:visible").count() == 0
+    assert page.locator("nav:visible").count() == 0

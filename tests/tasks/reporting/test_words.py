@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from tasks.reporting.words import count, duration, listing, number, percent, row_names, without_constants
+from tasks.reporting.words import count, duration, listing, number, percent, without_constants
 
 
 @pytest.mark.parametrize(
@@ -31,11 +31,3 @@ def test_a_column_of_one_value_is_said_once():
     kept = [{"format": "raw", "MB": "1"}, {"format": "fp16", "MB": "2"}]
     assert without_constants(rows) == (kept, ["environment: Hopper"])
     assert without_constants(rows[:1]) == (rows[:1], [])
-
-
-def test_a_row_is_named_by_its_first_columns_with_names():
-    rows = [{"environment": "Hopper", "pruner": "snip", "score": "91", "verdict": "holds"}]
-    assert row_names(rows, ["environment", "pruner", "verdict"]) == ["environment", "pruner"]
-    assert row_names([{"runtime": "tvm", "reason": "x" * 33}], ["runtime", "reason"]) == ["runtime"]
-    assert row_names([{"a": "b", "c": "d"}], ["a", "c"]) == ["a"]  # else nothing would be left
-    assert row_names(rows, []) == []
