@@ -9,24 +9,22 @@ colours that a transparent pixel hides.
 import io
 import logging
 import struct
-import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import cv2
 import numpy as np
 import pillow_heif
 import torch
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageCms, ImageFile, ImageOps, PngImagePlugin, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageCms, ImageOps, PngImagePlugin, UnidentifiedImageError
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.io.colour_profiles import from_srgb, mode_of, stated_profile, to_srgb
+from singleshot.io.colour_profiles import from_srgb, mode_of, to_srgb
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +66,6 @@ TIFF_TAGS = {
     *(ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo, XMP_TAG, IPTC_TAG),
 }
 """Tags that a TIFF keeps. Among the others are tags that say how its old pixels were laid out."""
-CUT_OFF = 0.1
-"""Share of a picture that its file may lack at the end. What a browser shows of it is taken then."""
 UNTIMED_MS = 100
 """How long browsers show a frame for which a file states no time, or too short a one to be meant."""
 SHORTEST_MS = 10
@@ -112,7 +108,7 @@ class Picture:
     """The content of a picture file, upright."""
 
     pixels: Tensor
-    """Colours in sRGB, uint8 (3, H, W). Where nothing is visible, those around it go on."""
+    """Colours in sRGB, uint8 (3, H, W)."""
     alpha: Image.Image | None
     """Opacity (mode L); None if the whole picture is opaque."""
     stored: StoredAs
@@ -131,27 +127,14 @@ class Picture:
 def read_picture(source: Source) -> Picture:
     """Read a picture file with its metadata, of several frames the first.
 
-    What a result can't keep is logged as a warning.
-
     Raises:
         UserError: the file is missing, damaged, of no format that is read, or has several pages.
     """
-    with open_picture(source) as opened:
-        if opened.format == "TIFF" and getattr(opened, "n_frames", 1) > 1:
-            raise UserError(
-                f"{name_of(source)}: has {getattr(opened, 'n_frames', 1)} pages; give each as a file"
-            )
-        bits = _bits(opened)
-        picture = _loaded(opened, source)
+    with open_picture(source) as picture:
+        if picture.format == "TIFF" and (pages := getattr(picture, "n_frames", 1)) > 1:
+            raise UserError(f"{name_of(source)}: has {pages} pages; give each as a file")
         pixels, alpha = visible(picture)
         stored = stored_as(picture, name_of(source))
-        if bits:
-            logger.warning("%s: has %s; the result has 8 bits", name_of(source), bits)
-        if picture.format in ("MPO", "HEIF") and getattr(opened, "n_frames", 1) > 1:
-            logger.warning(
-                "%s: only its first picture is kept, no gain or depth map or second view behind it",
-                name_of(source),
-            )
     return Picture(torch.from_numpy(pixels).permute(2, 0, 1), alpha, stored)
 
 
@@ -160,7 +143,7 @@ class Animation:
     """An animated picture with whole frames, though files may hold only what differs from frame to frame."""
 
     frames: list[Frame]
-    """Colours in sRGB. Where nothing is visible, those around it go on."""
+    """Colours in sRGB."""
     alphas: list[Image.Image | None]
     """Opacity (mode L) of each frame; None if it is opaque."""
     milliseconds: list[int]
@@ -175,13 +158,13 @@ class Animation:
             self.stored.image(torch.from_numpy(frame).permute(2, 0, 1), alpha)
             for frame, alpha in zip(frames, self.alphas, strict=True)
         ]
-        if self.stored.format == "WEBP" and any(self.alphas):
-            return _transparent_webp(pictures, self)
         options = self.stored.options | {"duration": self.milliseconds}
         if self.loops is not None:
             options["loop"] = self.loops
         if self.stored.format in ("GIF", "PNG") and any(self.alphas):
             options["disposal"] = 2 if self.stored.format == "GIF" else 1  # clear what was there before
+        if self.stored.format == "WEBP":
+            options |= {"kmin": 0, "kmax": 1}  # whole frames: of differences, Pillow 13 may lose the opacity
         buffer = io.BytesIO()
         pictures[0].save(buffer, self.stored.format, save_all=True, append_images=pictures[1:], **options)
         return buffer.getvalue()
@@ -194,12 +177,12 @@ def read_animation(source: Source) -> Animation | None:
         UserError: the file is missing, damaged, or of no format that is read.
     """
     with open_picture(source) as picture:
-        if not is_animated(picture):
+        count = getattr(picture, "n_frames", 1) if picture.format in ANIMATED else 1
+        if count == 1:
             return None
         frames, alphas, milliseconds = [], [], []
-        for number in range(getattr(picture, "n_frames", 1)):
+        for number in range(count):
             picture.seek(number)
-            picture.load()
             frame, alpha = visible(picture)
             if number == 0:
                 loops, stored = picture.info.get("loop"), stored_as(picture, name_of(source))
@@ -210,63 +193,21 @@ def read_animation(source: Source) -> Animation | None:
     return Animation(frames, alphas, milliseconds, loops, stored)
 
 
-def _transparent_webp(pictures: Sequence[Image.Image], animation: Animation) -> bytes:
-    """An animated WebP of whole frames with their opacity, which Pillow 13 loses."""
-    icc, exif, xmp = (animation.stored.options.get(key) for key in ("icc_profile", "exif", "xmp"))
-    flags = 0x12 | 0x20 * bool(icc) | 0x08 * bool(exif) | 0x04 * bool(xmp)
-    width, height = ((side - 1).to_bytes(3, "little") for side in pictures[0].size)
-    chunks = [(b"VP8X", bytes([flags, 0, 0, 0]) + width + height), (b"ICCP", icc)]
-    chunks.append((b"ANIM", struct.pack("<IH", 0, animation.loops or 0)))
-    for picture, milliseconds in zip(pictures, animation.milliseconds, strict=True):
-        still = io.BytesIO()
-        picture.save(still, "WEBP", **WRITTEN["WEBP"])
-        content = still.getvalue()[12:]
-        content = content[18:] if content.startswith(b"VP8X") else content
-        time = milliseconds.to_bytes(3, "little")
-        chunks.append((b"ANMF", bytes(6) + width + height + time + b"\x02" + content))  # 2: replaces all
-    body = b"".join(
-        name + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)
-        for name, content in [*chunks, (b"EXIF", exif), (b"XMP ", xmp)]
-        if content
-    )
-    return b"RIFF" + struct.pack("<I", len(body) + 4) + b"WEBP" + body
-
-
 def visible(picture: Image.Image) -> tuple[Frame, Image.Image | None]:
     """What a viewer shows of a picture: colours in sRGB, and opacity (mode L), None if all is opaque.
 
-    Colours under full transparency, which nobody has seen, are replaced by those around them.
+    Colours under full transparency, which nobody has seen, are replaced by the mean of the others.
     """
-    upright = to_8_bits(ImageOps.exif_transpose(picture))
-    icc = stated_profile(picture)
+    upright = _to_8_bits(ImageOps.exif_transpose(picture))
+    icc = picture.info.get("icc_profile")
     if not upright.has_transparency_data:
         return np.array(to_srgb(upright, icc)), None
     with_alpha = upright.convert("RGBA") if upright.mode in ("P", "RGB", "1") else upright
     alpha = with_alpha.convert("RGBA").getchannel("A")
-    rgb = np.array(to_srgb(with_alpha, icc))
-    opacity = (np.asarray(alpha) / 255).astype(np.float32)
-    hidden = opacity == 0
+    rgb, hidden = np.array(to_srgb(with_alpha, icc)), np.asarray(alpha) == 0
     if hidden.any():
-        around = _continued((rgb * opacity[..., None]).astype(np.float32), opacity)
-        rgb[hidden] = around[hidden].round().clip(0, 255).astype(np.uint8)
+        rgb[hidden] = 128 if hidden.all() else rgb[~hidden].mean(axis=0).round()
     return rgb, alpha
-
-
-def _continued(colours: NDArray[np.float32], weight: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Colours (H, W, 3) that are multiplied by their weight (H, W), continued to where it is 0.
-
-    Pull and push (Gortler et al. 1996, "The Lumigraph", 3.4.2): what is missing comes from half the size.
-    """
-    height, width = weight.shape
-    if height == width == 1:
-        return colours / weight[..., None] if weight.any() else np.full_like(colours, 128)
-    half = max(width // 2, 1), max(height // 2, 1)
-    coarse = _continued(
-        cv2.resize(colours, half, interpolation=cv2.INTER_AREA).astype(np.float32, copy=False),
-        cv2.resize(weight, half, interpolation=cv2.INTER_AREA).astype(np.float32, copy=False),
-    )
-    larger = cv2.resize(coarse, (width, height), interpolation=cv2.INTER_LINEAR)
-    return (colours + (1 - weight)[..., None] * larger).astype(np.float32, copy=False)
 
 
 def read_rgb(
@@ -287,15 +228,15 @@ def read_rgb(
         UserError: the file is missing, damaged, truncated, or no picture.
     """
     with open_picture(source, formats) as opened:
-        # libjpeg scales by 1/2, 1/4 or 1/8 while it decodes. At least the last factor of 1/2 is left to
-        # Lanczos.
-        draft = 2 * short_side if short_side else None
-        pixels, alpha = visible(_loaded(opened, source, draft))
+        if short_side:  # libjpeg scales while it decodes, by 1/8 or more; the last 1/2 is left to Lanczos
+            opened.draft(None, (2 * short_side, 2 * short_side))
+        pixels, alpha = visible(opened)
     rgb = Image.fromarray(pixels)
     if alpha is not None:
         rgb = Image.composite(rgb, Image.new("RGB", rgb.size, background), alpha)
     if short_side and (enlarge or short_side < min(rgb.size)):
-        rgb = rgb.resize(_scaled(rgb.size, short_side), Image.Resampling.LANCZOS)
+        width, height = (round(side * (short_side / min(rgb.size))) for side in rgb.size)
+        rgb = rgb.resize((width, height), Image.Resampling.LANCZOS)
     return torch.from_numpy(np.array(rgb)).permute(2, 0, 1).contiguous().float() / 255
 
 
@@ -324,11 +265,6 @@ def written_format(path: Path) -> str | None:
         return None
 
 
-def is_animated(picture: Image.Image) -> bool:
-    """Whether an opened picture has several frames, which are a film."""
-    return picture.format in ANIMATED and getattr(picture, "n_frames", 1) > 1
-
-
 @contextmanager
 def open_picture(source: Source, formats: tuple[str, ...] = FORMATS) -> Iterator[Image.Image]:
     """Open a file as a Pillow image, whose pixels are not decoded yet.
@@ -338,12 +274,10 @@ def open_picture(source: Source, formats: tuple[str, ...] = FORMATS) -> Iterator
             error, e.g. when it decoded damaged bytes.
     """
     try:
-        with _opened(source, formats) as picture:
-            if _is_preview(picture):
-                raise UserError(
-                    f"{name_of(source)}: a camera's raw file, of which only a preview could be read; "
-                    "export it as a TIFF or JPEG"
-                )
+        with Image.open(source, formats=formats) as picture:
+            tags = getattr(picture, "tag_v2", {})
+            if DNG_TAG in tags or tags.get(254, 0) & 1:  # the first picture is a preview (NewSubfileType)
+                raise UserError(f"{name_of(source)}: a camera's raw file; export it as a TIFF or JPEG")
             yield picture
     except UserError:
         raise
@@ -365,148 +299,31 @@ def name_of(source: Source) -> str:
     return str(source if isinstance(source, Path) else getattr(source, "name", "picture"))
 
 
-def _content(source: Source) -> bytes:
-    if isinstance(source, Path):
-        return source.read_bytes()
-    source.seek(0)
-    return source.read()
+def _to_8_bits(picture: Image.Image) -> Image.Image:
+    """Convert a picture to 8 bits per sample. Greys of 16 or 32 bits are scaled; Pillow would clip them.
 
-
-def _opened(source: Source, formats: tuple[str, ...]) -> Image.Image:
-    try:
-        return Image.open(source, formats=formats)
-    except UnidentifiedImageError:
-        if Path(name_of(source)).suffix.lower() == ".tga":  # TGA's files have no mark of their own
-            return Image.open(source, formats=("TGA",))
-        if "TIFF" not in formats or _content(source)[:4] not in (b"II*\0", b"MM\0*"):
-            raise
-        return _other_tiff(_content(source))
-
-
-def _other_tiff(content: bytes) -> Image.Image:
-    """A TIFF of samples that Pillow has no mode for, such as floating-point colours, with 8 bits by OpenCV.
-
-    Raises:
-        UnidentifiedImageError: OpenCV can't decode it either.
+    White is an integer's largest value, of floats 1 or more.
     """
-    try:
-        samples = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
-    except cv2.error:
-        samples = None
-    if samples is None or samples.ndim != 3:
-        raise UnidentifiedImageError
-    swapped = samples[..., [2, 1, 0, 3][: samples.shape[2]]]  # OpenCV has blue first
-    picture = Image.fromarray(_scaled_to_8_bits(swapped))
-    picture.format = "TIFF"
-    picture.info["samples"] = f"{samples.dtype} samples"
-    return picture
-
-
-def _is_preview(picture: Image.Image) -> bool:
-    """Whether the first picture of a TIFF stands for a larger one, as in a camera's raw file."""
-    tags = getattr(picture, "tag_v2", {})
-    return DNG_TAG in tags or bool(tags.get(254, 0) & 1)  # TIFF 6.0, NewSubfileType
-
-
-_tolerant = threading.Lock()
-"""Held while Pillow's global setting lets it decode a truncated file."""
-
-
-def _loaded(picture: Image.Image, source: Source, draft: int | None = None) -> Image.Image:
-    """The picture, decoded, from a file that may lack a little at its end (`CUT_OFF`), which is logged.
-
-    A JPEG is scaled down while it is decoded, to sides of `draft` or more.
-
-    Raises:
-        OSError, SyntaxError: the file is damaged, or more of it is missing.
-    """
-    if draft:
-        picture.draft(None, (draft, draft))
-    try:
-        picture.load()
-    except (OSError, SyntaxError):
-        if picture.format not in ("JPEG", "MPO", "PNG", "TIFF", "BMP"):
-            raise
-        # libjpeg fills up a file that ends by its end marker with what it has, as browsers do; Pillow alone
-        # would leave a progressive one black.
-        is_jpeg = picture.format in ("JPEG", "MPO")
-        end = b"\xff\xd9" if is_jpeg else b""
-        again = Image.open(io.BytesIO(_content(source) + end), formats=("JPEG",) if is_jpeg else None)
-        if draft:
-            again.draft(None, (draft, draft))
-        with _tolerant:
-            ImageFile.LOAD_TRUNCATED_IMAGES = True
-            try:
-                again.load()
-            finally:
-                ImageFile.LOAD_TRUNCATED_IMAGES = False
-        missing = _missing(again, fill=128 if is_jpeg else 0)
-        if missing > CUT_OFF:
-            raise
-        logger.warning(
-            "%s: is cut off; what is there is taken%s",
-            name_of(source),
-            f", without the last {missing:.1%}" if missing else "",
-        )
-        return again
-    return picture
-
-
-def _missing(picture: Image.Image, fill: int) -> float:
-    """Share of a picture that a decoder has filled, in rows at the bottom whose last pixel it has."""
-    filled = (np.asarray(picture.convert("RGB")) == fill).all(axis=2)
-    there = np.flatnonzero(~filled[:, -1])
-    return float(filled[there[-1] + 1 if len(there) else 0 :].sum() / filled.size)
-
-
-def _bits(picture: Image.Image) -> str | None:
-    """The samples of a picture that is not decoded yet, in words, if they have more than 8 bits."""
-    if samples := picture.info.get("samples"):
-        return str(samples)
-    depth = int(picture.info.get("bit_depth", 8))
-    tiles = getattr(picture, "tile", [])
-    layout = str(tiles[0][3]) if tiles else ""
-    if picture.mode == "F":
-        return "floating-point samples"
-    if ";32" in layout:
-        return "32 bits per sample"
-    if depth > 8 or ";16" in layout or picture.mode.startswith("I"):
-        return f"{depth if depth > 8 else 16} bits per sample"
-    return None
-
-
-def to_8_bits(picture: Image.Image) -> Image.Image:
-    """Convert a picture to 8 bits per sample. Greys of 16 or 32 bits are scaled; Pillow would clip them."""
     if picture.mode != "F" and not picture.mode.startswith("I"):
         return picture
     grey = np.asarray(picture)
     if grey.dtype == np.int32:  # of unsigned samples of 16 bits (PPM) or 32 (TIFF)
         grey = grey.view(np.uint32)
         grey = grey.astype(np.uint16) if grey.max(initial=0) <= 65535 else grey
-    scaled = Image.fromarray(_scaled_to_8_bits(grey))
+    grey = np.nan_to_num(grey, posinf=1.0)
+    white = np.iinfo(grey.dtype).max if grey.dtype.kind == "u" else max(float(grey.max(initial=0)), 1)
+    scaled = Image.fromarray((grey * (255 / white)).round().clip(0, 255).astype(np.uint8))
     scaled.info = dict(picture.info)  # above all its colour profile
     if "transparency" in scaled.info:  # the grey that is transparent
         scaled.info["transparency"] = round(scaled.info["transparency"] / 257)
     return scaled
 
 
-def _scaled_to_8_bits(samples: NDArray) -> NDArray[np.uint8]:
-    """Samples of any type in 8 bits. White is an integer's largest value, of floats 1 or more."""
-    if samples.dtype == np.uint8:
-        return samples
-    if np.issubdtype(samples.dtype, np.integer):
-        white = float(np.iinfo(samples.dtype).max)
-    else:
-        samples = np.nan_to_num(samples, nan=0.0, posinf=1.0, neginf=0.0)
-        white = max(float(samples.max(initial=0)), 1.0)
-    return (samples * (255 / white)).round().clip(0, 255).astype(np.uint8)
-
-
 def stored_as(picture: Image.Image, name: str) -> StoredAs:
     """How the result of a decoded picture is stored. Afterwards, the picture's EXIF has no orientation."""
     file_format = _written_format(picture)
     options = dict(WRITTEN[file_format])
-    icc = _kept_profile(picture, file_format, name)
+    icc = _kept_profile(picture, file_format)
     if file_format in WITH_PROFILE:
         upright = ImageOps.exif_transpose(picture)  # it also turns what XMP says
         options["icc_profile"] = icc
@@ -535,18 +352,15 @@ def _written_format(picture: Image.Image) -> str:
     return file_format if file_format in WRITTEN else "PNG"
 
 
-def _kept_profile(picture: Image.Image, file_format: str, name: str) -> bytes | None:
+def _kept_profile(picture: Image.Image, file_format: str) -> bytes | None:
     """The profile of the picture's colours, if a result can have it."""
-    icc = stated_profile(picture)
+    icc = picture.info.get("icc_profile")
     mode = mode_of(icc)
     if icc is None or file_format not in WITH_PROFILE or picture.mode == "LAB":
         return None
     if mode == "RGB" or (mode == "CMYK" and picture.mode == "CMYK" and file_format in ("JPEG", "TIFF")):
-        try:
+        with suppress(ImageCms.PyCMSError):  # a profile that is only for reading
             from_srgb(Image.new("RGB", (1, 1)), icc)
-        except ImageCms.PyCMSError:
-            logger.warning("%s: the result is in sRGB, as its colour profile is only for reading", name)
-        else:
             return icc
     return None
 
@@ -606,12 +420,6 @@ def middle(picture: Tensor, side: int) -> Tensor:
     side = min(side, height, width)
     top, left = (height - side) // 2, (width - side) // 2
     return picture[:, top : top + side, left : left + side]
-
-
-def _scaled(size: tuple[int, int], short_side: int) -> tuple[int, int]:
-    width, height = size
-    scale = short_side / min(size)
-    return round(width * scale), round(height * scale)
 
 
 def _encode(picture: Tensor, file_format: str, **options: object) -> bytes:

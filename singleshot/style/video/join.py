@@ -27,30 +27,14 @@ OF_THE_FILE = {
     *("_statistics_writing_date_utc", "rotate"),
 }
 """Keys of metadata that describe the old file, not what is shown; in lower case."""
-ITUNES = {
-    *("title", "artist", "album_artist", "composer", "album", "date", "comment", "genre", "copyright"),
-    *("lyrics", "description", "synopsis", "show", "episode_id", "network", "keywords", "creation_time"),
-    *("location", "track", "disc", "compilation", "hd_video", "media_type", "sort_name", "grouping"),
-}
-"""Keys that an MP4 has places for that every player knows (FFmpeg's movenc.c). Others take a flag."""
-
-TRACKS = {
-    "audio": "sound",
-    "subtitle": "subtitles",
-    "video": "its cover picture",
-    "attachment": "an attached file",
-}
-"""What a viewer calls the tracks of FFmpeg's types."""
 
 
 def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, output: Path) -> None:
     """Write a video with the frames of `segments`, and all else of `source` (described by `info`).
 
-    Each frame appears when its original does. Sound, subtitles and cover pictures are copied, without
-    encoding them again, and keep their position relative to the frames; so are chapters, attached files and
-    metadata.
-    What a file of `output`'s suffix can't hold is left out, with a warning. `output` is replaced once the
-    video is whole.
+    Each frame appears when its original does. Sound and subtitles are copied, without encoding them again,
+    and keep their position relative to the frames; so are chapters, attached files and metadata. What a file
+    of `output`'s suffix can't hold is left out, with a warning. `output` is replaced once the video is whole.
 
     Raises:
         UserError: the segments aren't this video's, a file of `output`'s suffix can't hold H.264 or this
@@ -71,14 +55,14 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
         video.metadata.update(_texts(pictures.metadata))
         container.metadata.update(_texts(original.metadata))
         _add_chapters(container, original)
-        tracks = _add_tracks(container, original, source, output)
+        tracks = _add_tracks(container, original, output)
         mux(container, _video_packets(segments, info, video), _other_packets(original, tracks))
 
 
 def _options(original: InputContainer, muxer: str) -> dict[str, str]:
-    """Options for the muxer. An MP4 has texts that most players know or, by this flag, any texts."""
-    keys = {key.lower().partition("-")[0] for key in _texts(original.metadata)}
-    return {"movflags": "use_metadata_tags"} if muxer != "matroska" and keys - ITUNES else {}
+    """Options for the muxer. An MP4 has texts that most players know or, by this flag, any (QuickTime's)."""
+    any_texts = muxer != "matroska" and any("." in key for key in original.metadata)
+    return {"movflags": "use_metadata_tags"} if any_texts else {}
 
 
 def _texts(metadata: Mapping[str, str]) -> dict[str, str]:
@@ -98,9 +82,7 @@ def _told_in_a_line(output: Path) -> Iterator[None]:
         ) from error
 
 
-def _add_tracks(
-    container: OutputContainer, original: InputContainer, source: Path, output: Path
-) -> Mapping[int, Stream]:
+def _add_tracks(container: OutputContainer, original: InputContainer, output: Path) -> Mapping[int, Stream]:
     """Add a stream for each of the original's but its frames, by its index there, and begin to write."""
     tracks: dict[int, Stream] = {}
     left_out = []
@@ -111,10 +93,9 @@ def _add_tracks(
             continue  # FFmpeg writes it from the metadata and the chapters
         codec = stream.codec_context.name if stream.codec_context else "an unknown codec"
         holds_files = container.format.name == "matroska"
-        if stream.type == "video" and holds_files:
-            _attach_cover(container, source, stream)
-            continue
-        known = holds_files if stream.type == "attachment" else bool(stream.codec_context)
+        known = bool(stream.codec_context)
+        if stream.type in ("attachment", "video"):  # as a track of a Matroska file, a cover would be a video
+            known = holds_files == (stream.type == "attachment")
         try:
             if not known or (stream.type == "subtitle" and codec not in container.supported_codecs):
                 raise ValueError(codec)
@@ -122,29 +103,19 @@ def _add_tracks(
         except ValueError as error:
             if stream.type == "audio" and stream.codec_context:
                 raise _cannot_hold(output, original) from error
-            what = TRACKS.get(stream.type, "a data track")
-            left_out.append(what if stream.type in ("attachment", "data") else f"{what} ({codec})")
+            left_out.append(f"{stream.type} ({codec})")
             continue
         copy.disposition = stream.disposition
         copy.metadata.update(_texts(stream.metadata))
         if stream.type != "attachment":  # which has no packets
             tracks[stream.index] = copy
     if left_out:
-        logger.warning("%s: left out %s, which %s can't hold", source, ", ".join(left_out), output.suffix)
+        logger.warning("%s: left out %s, which it can't hold", output, ", ".join(left_out))
     try:
         container.start_encoding()
     except ValueError as error:  # also FFmpeg's for a wrong argument, but not for a full disk
         raise _cannot_hold(output, original) from error
     return tracks
-
-
-def _attach_cover(container: OutputContainer, source: Path, cover: Stream) -> None:
-    """Attach a cover picture. As a track of a Matroska file, it would be a second video."""
-    with open_video(source) as (original, _):
-        picture = bytes(next(original.demux(original.streams[cover.index])))
-    kind = {"mjpeg": "jpeg"}.get(cover.codec_context.name, cover.codec_context.name)
-    name = cover.metadata.get("filename", f"cover.{kind.replace('jpeg', 'jpg')}")
-    container.add_attachment(name, f"image/{kind}", picture)
 
 
 def _cannot_hold(output: Path, original: InputContainer) -> UserError:
@@ -212,12 +183,13 @@ def _forward(packets: Iterable[Packet]) -> Iterator[Packet]:
         track = packet.stream_index
         reached = latest.get(track, -math.inf)
         dts = reached if packet.dts is None else packet.dts
-        if dts < reached or (dts == reached and track in behind):
+        if dts < reached:
             behind.add(track)
-            continue
-        behind.discard(track)
-        latest[track] = dts
-        yield packet
+        elif dts > reached:
+            behind.discard(track)
+        if track not in behind:
+            latest[track] = dts
+            yield packet
 
 
 def _has_content(packet: Packet) -> bool:

@@ -14,23 +14,19 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import cast
 
 import av
 import numpy as np
-from av.codec.context import CodecContext
 from av.container import InputContainer
 from av.filter import Graph
 from av.packet import Packet
 from av.stream import Disposition, Stream
-from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from singleshot.errors import UserError
 from singleshot.io.h264 import BT709, VideoFormat
 from singleshot.io.images import Frame
-from singleshot.style.video.dynamic_range import HLG, PQ, is_wide, to_bt709
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +38,10 @@ NO_TIMESTAMPS = 0x80
 """FFmpeg's flag (AVFMT_NOTIMESTAMPS) of formats without timestamps, such as bare streams."""
 HD_LINES = 720
 """Height from which on players take untagged colours for BT.709's; below it, they take them for BT.601's."""
-PIXELS = {
-    (False, False): "rgb24",
-    (False, True): "rgb48le",
-    (True, False): "rgba",
-    (True, True): "rgba64le",
-}
-"""FFmpeg's formats of pixels without and with opacity, of ordinary and of wide colours."""
+HDR = {16: "PQ", 18: "HLG"}
+"""Codes of ITU-T H.273 for the transfer functions of SMPTE ST 2084 and ARIB STD-B67."""
+WIDE_PRIMARIES = (9, 11, 12)
+"""Its codes for BT.2020's primaries, and P3's with two white points."""
 TICKS_PER_SECOND = 10_000
 """Minimum resolution of a time base. If the first frame comes some time after the start of the sound, its
 time is then exact to 0.1 ms."""
@@ -301,13 +294,15 @@ class _Decoded:
         """Whether the frame has an opacity."""
         return any(component.is_alpha for component in self.image.format.components)
 
+    @property
+    def is_wide(self) -> bool:
+        """Whether colours have to be converted for an ordinary display."""
+        return self.image.color_trc in HDR or self.image.color_primaries in WIDE_PRIMARIES
+
     def lost(self) -> Iterator[str]:
         """What a result doesn't keep, in words."""
-        if self.image.color_trc in (PQ, HLG):
-            name = "PQ" if self.image.color_trc == PQ else "HLG"
+        if name := HDR.get(self.image.color_trc):
             yield f"is HDR ({name}); the result is mapped to SDR"
-        elif (bits := self.image.format.components[0].bits) > 8:
-            yield f"has {bits} bits per sample; the result has 8"
         if self.has_alpha:
             yield "has an alpha channel, which H.264 has not; what is transparent is laid over black"
 
@@ -326,7 +321,6 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
     After a damaged frame, the decoder guesses until a keyframe.
     """
     size = stream.width, stream.height
-    decoder = _alpha_decoder(stream) or stream.codec_context
     stores_times = _stores_times(stream)
     number, last, matrix = 0, -math.inf, None
     for packet in packets:
@@ -336,7 +330,7 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
         if packet.stream is not stream:
             continue
         try:
-            images = decoder.decode(packet if packet.size else None)
+            images = stream.codec_context.decode(packet if packet.size else None)
         except av.FFmpegError:
             condition.damaged += 1
             continue
@@ -350,16 +344,6 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
             number, last = number + 1, pts
 
 
-def _alpha_decoder(stream: VideoStream) -> VideoCodecContext | None:
-    """A decoder that also decodes the opacity of a WebM, which FFmpeg's own ones leave out."""
-    libvpx = {"vp8": "libvpx", "vp9": "libvpx-vp9"}.get(stream.codec_context.name)
-    if stream.metadata.get("alpha_mode") != "1" or libvpx is None:
-        return None
-    decoder = cast("VideoCodecContext", CodecContext.create(libvpx, "r"))
-    decoder.extradata = stream.codec_context.extradata
-    return decoder
-
-
 def _shown(frames: Iterable[_Decoded]) -> Iterator[Frame]:
     """The frames as an ordinary player shows them: whole, upright, of one size, in BT.709, over black."""
     graph, kind, interlaced = None, None, False
@@ -367,58 +351,47 @@ def _shown(frames: Iterable[_Decoded]) -> Iterator[Frame]:
         image = frame.image
         interlaced = interlaced or image.interlaced_frame
         of_now = image.width, image.height, image.format.name, interlaced
-        if graph is None or of_now != kind:
-            if graph:
-                yield from graph.filtered(None)
-            graph, kind = _Filters(frame, interlaced), of_now
-        yield from graph.filtered(image)
+        if of_now != kind:
+            yield from _filtered(graph, None)
+            graph, kind = _graph(frame, interlaced), of_now
+        yield from _filtered(graph, image)
+    yield from _filtered(graph, None)
+
+
+def _filtered(graph: Graph | None, image: VideoFrame | None) -> Iterator[Frame]:
+    """The frames that are finished after one more, or after the last (None)."""
     if graph:
-        yield from graph.filtered(None)
+        graph.vpush(image)
+        with suppress(av.BlockingIOError, av.EOFError):
+            while True:
+                yield graph.vpull().to_ndarray().astype(np.uint8, copy=False)
 
 
-class _Filters:
-    """FFmpeg's filters for frames of one kind.
+def _graph(frame: _Decoded, interlaced: bool) -> Graph:
+    """FFmpeg's filters for frames like `frame`.
 
     bwdif makes whole pictures of interlaced ones, whose lines are of two moments: what is missing in a field
     it takes from the fields around it.
     """
-
-    def __init__(self, frame: _Decoded, interlaced: bool) -> None:
-        image, (x, b, c, y) = frame.image, frame.matrix
-        if frame.is_transposed:
-            x, y = c, b
-        self.alpha = frame.has_alpha
-        self.codes = image.color_primaries, image.color_trc
-        self.wide = is_wide(*self.codes)
-        untagged_hd = image.colorspace in UNSPECIFIED and image.height >= HD_LINES
-        width, height = frame.size
-        chain = {
-            "bwdif": "mode=send_frame:deint=interlaced" if interlaced else None,
-            "scale": f"{width}:{height}:flags=bilinear{':in_color_matrix=bt709' * untagged_hd}",
-            "format": PIXELS[self.alpha, self.wide],
-            "transpose": "cclock_flip" if frame.is_transposed else None,
-            "vflip": "" if y < 0 else None,
-            "hflip": "" if x < 0 else None,
-        }
-        self.graph, tick = Graph(), Fraction(1, 1000)
-        source = self.graph.add_buffer(
-            width=image.width, height=image.height, format=image.format, time_base=tick
-        )
-        filters = [self.graph.add(name, options) for name, options in chain.items() if options is not None]
-        self.graph.link_nodes(source, *filters, self.graph.add("buffersink"))
-        self.graph.configure()
-
-    def filtered(self, image: VideoFrame | None) -> Iterator[Frame]:
-        """The frames that are finished after one more, or after the last (None)."""
-        self.graph.vpush(image)
-        with suppress(av.BlockingIOError, av.EOFError):
-            while True:
-                pixels = self.graph.vpull().to_ndarray()
-                opacity = pixels[..., 3:].astype(np.float32) / (65535 if self.wide else 255)
-                pixels = pixels[..., :3]
-                if self.wide:
-                    pixels = to_bt709(pixels.astype(np.uint16, copy=False), *self.codes)
-                yield ((pixels * opacity).round() if self.alpha else pixels).astype(np.uint8, copy=False)
+    image, (x, b, c, y) = frame.image, frame.matrix
+    if frame.is_transposed:
+        x, y = c, b
+    scale = "{}:{}:flags=bilinear".format(*frame.size)
+    if image.colorspace in UNSPECIFIED and image.height >= HD_LINES:
+        scale += ":in_color_matrix=bt709"
+    if frame.is_wide:  # what is lighter than a white sheet (203 cd/m2, ITU-R BT.2408) is white
+        scale += ":out_primaries=bt709:out_transfer=bt709:intent=relative_colorimetric"
+    chain = [("bwdif", "mode=send_frame:deint=interlaced")] if interlaced else []
+    chain.append(("scale", scale))
+    if frame.has_alpha:
+        chain += [("format", "gbrap"), ("premultiply", "inplace=1")]
+    chain.append(("format", "rgb24"))
+    turns = (("transpose", "cclock_flip", frame.is_transposed), ("vflip", "", y < 0), ("hflip", "", x < 0))
+    chain += [(name, options) for name, options, wanted in turns if wanted]
+    graph, tick = Graph(), Fraction(1, 1000)
+    source = graph.add_buffer(width=image.width, height=image.height, format=image.format, time_base=tick)
+    graph.link_nodes(source, *(graph.add(*each) for each in chain), graph.add("buffersink")).configure()
+    return graph
 
 
 def _stores_times(stream: VideoStream) -> bool:
@@ -477,7 +450,7 @@ def _format(stream: VideoStream, first: _Decoded, frame_rate: Fraction) -> Video
     if first.is_transposed:
         width, height, aspect = height, width, 1 / aspect
     codes = first.image.color_primaries, first.image.color_trc
-    primaries, transfer = (BT709 if code in UNSPECIFIED or is_wide(*codes) else code for code in codes)
+    primaries, transfer = (BT709 if code in UNSPECIFIED or first.is_wide else code for code in codes)
     return VideoFormat(width, height, str(frame_rate), str(aspect), primaries, transfer)
 
 

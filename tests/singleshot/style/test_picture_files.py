@@ -5,11 +5,10 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
-import cv2
 import numpy as np
-import pillow_heif
 import pytest
 import torch
+from icc_profiles import icc_profile
 from numpy.testing import assert_array_equal
 from PIL import ExifTags, Image, ImageCms, ImageOps
 from PIL.PngImagePlugin import PngInfo
@@ -17,7 +16,7 @@ from skimage.data import astronaut
 
 from singleshot.errors import UserError
 from singleshot.io import images
-from singleshot.io.colour_profiles import ADOBE_PRIMARIES, P3_PRIMARIES, from_srgb, rgb_profile, to_srgb
+from singleshot.io.colour_profiles import from_srgb, to_srgb
 from singleshot.io.images import read_animation
 from singleshot.style import picture_files as module
 from singleshot.style.apply.light import bounded
@@ -147,42 +146,11 @@ def test_other_modes_become_rgb(network, tmp_path, mode):
 
 @pytest.mark.parametrize("grey", [np.uint8(128), np.uint16(128 * 257)])
 def test_a_grey_profile_is_not_kept_for_colours(network, tmp_path, grey):
-    # A grey profile of gamma 1, as ICC.1:2010 lays it out: 0.5 is shown as sRGB's 188.
-    curve = b"curv" + bytes(8)
-    white = b"XYZ " + bytes(4) + b"".join(int(v * 65536).to_bytes(4, "big") for v in (0.9642, 1.0, 0.8249))
-    text = b"desc" + bytes(4) + (2).to_bytes(4, "big") + b"g\0" + bytes(78)
-    parts, table, offset = b"", b"", 128 + 4 + 3 * 12
-    for tag, data in ((b"kTRC", curve), (b"wtpt", white), (b"desc", text)):
-        table += tag + (offset + len(parts)).to_bytes(4, "big") + len(data).to_bytes(4, "big")
-        parts += data + bytes(-len(data) % 4)
-    header = bytearray(128)
-    header[0:4] = (offset + len(parts)).to_bytes(4, "big")
-    header[8:24] = b"\x02\x40\0\0mntrGRAYXYZ "
-    header[36:40] = b"acsp"
-    header[68:80] = white[8:]
-    profile = bytes(header) + (3).to_bytes(4, "big") + table + parts
-    source = save(tmp_path / "a.png", np.full((40, 40), grey), icc_profile=profile)
+    source = save(tmp_path / "a.png", np.full((40, 40), grey), icc_profile=icc_profile("GRAY", 1))
     (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
-    assert abs(int(shown(target)[0, 0, 0]) - 188) <= 1
+    assert abs(int(shown(target)[0, 0, 0]) - 188) <= 1  # half of the light
     with Image.open(target) as image:
         assert "icc_profile" not in image.info
-
-
-def test_compressed_tiffs_keep_their_exif(network, tmp_path):
-    source = save(tmp_path / "a.tif", compression="tiff_lzw", tiffinfo={305: "Some words"})
-    content = bytearray(source.read_bytes())
-    # Pillow can't write it: turn the entry of tag 305 into one that leads to a directory of EXIF at the end.
-    directory = struct.unpack_from("<I", content, 4)[0] + 2
-    entry = next(i for i in range(directory, len(content), 12) if content[i : i + 2] == b"\x31\x01")
-    struct.pack_into("<HHII", content, entry, ExifTags.IFD.Exif, 4, 1, len(content))
-    content += struct.pack("<HHHIII", 1, ExifTags.Base.ISOSpeedRatings, 3, 1, 400, 0)
-    source.write_bytes(content)
-    with Image.open(source) as image:
-        assert image.info["compression"] == "tiff_lzw"
-    (target,) = run(network, source, tmp_path / "out")
-    with Image.open(target) as image:
-        assert image.getexif().get_ifd(ExifTags.IFD.Exif)[ExifTags.Base.ISOSpeedRatings] == 400
-    assert_array_equal(shown(target), stylized(network, PIXELS))
 
 
 def test_a_telephones_jpeg_with_more_after_it(network, tmp_path):
@@ -298,7 +266,7 @@ def test_pictures_that_cannot_be_read_do_not_keep_the_others_from_being_written(
 
 
 @pytest.mark.parametrize(
-    ("name", "transparent"), [("a.gif", False), ("a.gif", True), ("a.png", True), ("a.webp", False)]
+    ("name", "transparent"), [("a.gif", False), ("a.gif", True), ("a.png", True), ("a.webp", True)]
 )
 def test_an_animated_picture_is_a_film(network, tmp_path, name, transparent):
     lossless = name != "a.webp"
@@ -309,7 +277,9 @@ def test_an_animated_picture_is_a_film(network, tmp_path, name, transparent):
             alpha = Image.new("L", frame.size, 255)
             alpha.paste(0, (10 * i, 0, 10 * i + 10, 40))
             frame.putalpha(alpha)
-    options = {"a.gif": {"disposal": 2}, "a.png": {}, "a.webp": {"lossless": True}}[name]
+    options = {"a.gif": {"disposal": 2}, "a.png": {}, "a.webp": {"lossless": True, "kmin": 0, "kmax": 1}}[
+        name
+    ]
     options |= {"duration": [50, 100, 150], "loop": 0, "append_images": frames[1:]}
     source = save(tmp_path / name, frames[0], save_all=True, **options)
     animation = read_animation(source)
@@ -330,9 +300,8 @@ def test_an_animated_picture_is_a_film(network, tmp_path, name, transparent):
     assert np.abs(read_animation(styled).frames[0].astype(int) - animation.frames[0]).mean() > 5
 
 
-@pytest.mark.parametrize("primaries", [P3_PRIMARIES, ADOBE_PRIMARIES])
-def test_networks_see_srgb_and_results_have_the_colours_of_the_file(network, tmp_path, primaries):
-    icc = rgb_profile(primaries, 2.2)
+def test_networks_see_srgb_and_results_have_the_colours_of_the_file(network, tmp_path):
+    icc = icc_profile("RGB ", 2.2)
     in_space = from_srgb(Image.fromarray(PIXELS), icc)
     assert np.abs(np.asarray(in_space).astype(int) - PIXELS).mean() > 2
     (plain,) = run(network, save(tmp_path / "plain.png"), tmp_path / "out")
@@ -376,26 +345,3 @@ def test_formats_of_phones_and_archives_are_kept(network, tmp_path, name):
         assert (after.format, after.size) == (before.format, (56, 40))
         difference = np.asarray(after.convert("RGB")).astype(int) - stylized(network, shown(source))
     assert np.abs(difference).mean() < 16  # a palette, or lossy noise
-
-
-def test_more_bits_than_a_result_has_are_said(network, tmp_path, caplog):
-    ok, png = cv2.imencode(".png", PIXELS[..., ::-1].astype(np.uint16) * 257)
-    assert ok
-    source = tmp_path / "deep.png"
-    source.write_bytes(png.tobytes())
-    (target,) = run(network, source, tmp_path / "out", settings=StylizeSettings(strength=0))
-    assert_array_equal(shown(target), PIXELS)
-    assert "deep.png: has 16 bits" in caplog.text
-    caplog.clear()
-    Image.fromarray(PIXELS).convert("RGBA").save(tmp_path / "texture.dds")  # 32 bits a pixel
-    run(network, tmp_path / "texture.dds", tmp_path / "out")
-    assert not caplog.text
-
-
-def test_pictures_behind_the_first_are_said(network, tmp_path, caplog):
-    several = pillow_heif.from_pillow(Image.fromarray(PIXELS))
-    several.add_from_pillow(Image.fromarray(PIXELS[:16, :16]))
-    several.save(tmp_path / "burst.heic")
-    (target,) = run(network, tmp_path / "burst.heic", tmp_path / "out")
-    assert shown(target).shape == PIXELS.shape
-    assert "burst.heic: only its first picture is kept" in caplog.text

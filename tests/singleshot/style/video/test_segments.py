@@ -7,12 +7,10 @@ import numpy as np
 import pytest
 import torch
 from av.packet import Packet
-from av.stream import Disposition
 from odd_videos import make_video
 
 from singleshot.errors import UserError
 from singleshot.io.h264 import add_h264, encode
-from singleshot.io.images import encode_jpeg
 from singleshot.style.apply.light import bounded
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import ModelCard, load_model, save_model
@@ -142,7 +140,7 @@ def test_sound_of_an_unknown_codec_is_left_out_with_a_warning(tmp_path, caplog):
     info = probe(source)
     with caplog.at_level(logging.WARNING):
         join_segments(copied(source, info, 30), source, info, output)
-    assert f"{source}: left out sound (an unknown codec), which .mp4 can't hold" in caplog.text
+    assert "joined.mp4: left out audio (an unknown codec)" in caplog.text
     assert probe(output).frames == 30
     assert len(sounds(output)) == 1
     assert [content for _, content in sounds(output)[0]] == [content for _, content in sounds(source)[0]]
@@ -259,7 +257,7 @@ Format: Layer, Start, End, Style, Name, MarginL, MarginR, MarginV, Effect, Text
 
 
 def rich(path):
-    """A video with a title, a date, a place, chapters and subtitles, in MKV also with a cover and a font."""
+    """A video with a title, a date, a place, chapters and subtitles, in MKV also with a font."""
     sub = {".mkv": "srt", ".mp4": "mov_text"}[path.suffix]
     plain = make_video(path.with_name(f"plain{path.suffix}"), sound=["aac", "aac"])
     with av.open(plain) as original, av.open(path, "w") as container:
@@ -285,7 +283,6 @@ def rich(path):
         copies = [container.add_stream_from_template(stream) for stream in original.streams]
         copies[2].metadata.update({"language": "deu", "title": "Commentary"})
         if path.suffix == ".mkv":
-            container.add_attachment("cover.jpg", "image/jpeg", encode_jpeg(torch.rand(3, 16, 16)))
             container.add_attachment("letters.ttf", "font/ttf", b"letters")
         text = container.add_stream(sub)
         text.codec_context.subtitle_header = ASS_HEADER
@@ -319,8 +316,6 @@ def test_all_that_a_player_shows_is_kept(tmp_path, caplog, name):
         assert titles == [["One", "Two"]] * 2
         assert after.streams.audio[1].language == "deu"
         if name == "video.mkv":
-            (cover,) = (s for s in after.streams.video if s.disposition & Disposition.attached_pic)
-            assert (cover.width, cover.height, len(after.streams.video)) == (16, 16, 2)
             assert [(file.name, file.data) for file in after.streams.attachments] == [
                 ("letters.ttf", b"letters")
             ]
@@ -335,5 +330,5 @@ def test_what_a_file_cannot_hold_besides_sound_is_left_out_with_a_warning(tmp_pa
     info = probe(source)
     with caplog.at_level(logging.WARNING):
         join_segments(copied(source, info, 30), source, info, output)
-    assert f"{source}: left out subtitles (srt), an attached file, which .mp4 can't hold" in caplog.text
+    assert "joined.mp4: left out subtitle (srt), attachment (" in caplog.text
     assert len(sounds(output)) == 2
