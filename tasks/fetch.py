@@ -3,13 +3,15 @@
 import hashlib
 import json
 import logging
+import os
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import distribution, version
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le
 from safetensors.torch import save_file
@@ -28,7 +30,7 @@ from singleshot.style.backbones import (
 )
 from singleshot.style.datasets.paintings import draw
 from singleshot.style.datasets.photos import ARCHIVE, PhotoSet
-from singleshot.style.datasets.weights import Origin, WeightsSource, read_backbone, read_lpips_heads
+from singleshot.style.datasets.weights import WeightsSource, read_backbone, read_lpips_heads
 from tasks.job import Event, Job, Metrics, Progress, per_job
 
 logger = logging.getLogger(__name__)
@@ -44,9 +46,14 @@ SEED = 0
 hardly matters."""
 
 
-def _write_card(job: Job, card: Any) -> None:
-    text = json.dumps(asdict(card), indent=2, ensure_ascii=False) + "\n"
+def _write_card(job: Job, card: Mapping[str, Any]) -> None:
+    text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
     (job.output / "card.json").write_text(text, encoding="utf-8")
+
+
+def _local(name: str, location: str | None) -> dict[str, Path]:
+    """The input file or folder at a configured location, if it is a local one."""
+    return {name: local_path(location)} if location and not is_remote(location) else {}
 
 
 # --- photos ---
@@ -86,39 +93,9 @@ class PhotosParams:
     config: PhotosConfig
     shard: int
 
-    @classmethod
-    def of(cls, config: PhotosConfig, shard: int) -> Self:
-        """Keep only settings that the source uses, so that other settings don't pack its photos again."""
-        if config.source == "packages":
-            config = replace(config, path=None, sha256=None)
-        elif config.source == "folder":
-            config = replace(config, sha256=None)
-        return cls(config, shard)
-
     def inputs(self) -> dict[str, Path]:
         """The file or directory that :func:`fetch_photos` reads, if the source is a local one."""
-        if self.config.source == "packages" or is_remote(str(self.config.path)):
-            return {}
-        return {self.config.source: local_path(str(self.config.path))}
-
-
-@dataclass(frozen=True)
-class PhotosCard:
-    """Description of an archive of photos."""
-
-    source: str
-    origin: str
-    """Versions of the packages, the folder's name, or the zip's URL or name."""
-    sha256: str | None
-    """SHA-256 of the zip."""
-    licences: Mapping[str, str]
-    """Licence of each photo by name, or of the whole source under `*`."""
-    shard: int
-    shards: int
-    short_side_px: int
-    photos: int
-    skipped: Mapping[str, str]
-    """Pictures that can't be read: the reason, by path in the source."""
+        return _local(self.config.source, self.config.path) if self.config.source != "packages" else {}
 
 
 @per_job
@@ -126,8 +103,8 @@ def fetch_photos(job: Job) -> Iterator[Event]:
     """Pack a job's shard of the photos (:class:`PhotosParams`).
 
     Inputs: `folder` or `zip`, as :meth:`PhotosParams.inputs` says. The output gets `photos.zip`, for
-    :class:`PhotoSet`, and `card.json` (:class:`PhotosCard`). A picture that can't be read
-    is skipped, with a warning and a line in the card.
+    :class:`PhotoSet`, and `card.json`: where the photos are from, their licences by name, or under `*` that
+    of all, and under `skipped`, why pictures can't be read, by path in the source; each is a warning, too.
 
     Raises:
         UserError: the source is missing, unreachable or damaged, or no picture of the shard can be read.
@@ -137,7 +114,7 @@ def fetch_photos(job: Job) -> Iterator[Event]:
     source = {"packages": _packages, "folder": _folder, "zip": _zip}[config.source](config, job.inputs)
     found = (
         path
-        for path in source.paths
+        for path in source.files
         if PurePosixPath(path).suffix.lower() in SUFFIXES
         and not PurePosixPath(path).name.startswith(".")  # as `._0001.jpg` from a Mac
     )
@@ -145,35 +122,32 @@ def fetch_photos(job: Job) -> Iterator[Event]:
     pictures = [(path, name) for path, name in named.items() if name not in config.held_out]
     shard = dict(pictures[params.shard :: config.shards])
     skipped = yield from _pack(job, source, shard)
-    if not pictures:
-        raise UserError(f"{source.origin}: has no picture, by the suffixes of its files; add some")
-    if not shard:
-        raise UserError(
-            f"{source.origin}: has {len(pictures)} pictures for {config.shards} shards; "
-            "add some, or set fewer style.photos.shards"
-        )
     if len(skipped) == len(shard):
-        raise UserError(f"{source.origin}: no photo can be read ({next(iter(skipped.values()))}); add some")
-    card = PhotosCard(
-        source=config.source,
-        origin=source.origin,
-        sha256=source.sha256,
-        licences=source.licences,
-        shard=params.shard,
-        shards=config.shards,
-        short_side_px=config.short_side_px,
-        photos=len(shard) - len(skipped),
-        skipped=skipped,
-    )
+        reason = next(iter(skipped.values()), f"it has {len(pictures)} for {config.shards} shards")
+        raise UserError(
+            f"{source.origin}: no picture of shard {params.shard} can be read ({reason}); add some, or set "
+            "fewer style.photos.shards"
+        )
+    card = {
+        "source": config.source,
+        "origin": source.origin,
+        "sha256": source.sha256,
+        "licences": source.licences,
+        "shard": params.shard,
+        "shards": config.shards,
+        "short_side_px": config.short_side_px,
+        "photos": len(shard) - len(skipped),
+        "skipped": skipped,
+    }
     _write_card(job, card)
 
 
 @dataclass(frozen=True)
 class _Source:
     origin: str
-    paths: Iterable[str]
-    """Paths of all files in the source."""
-    read: Callable[[str], bytes]
+    """Versions of the packages, the folder's name, or the zip's URL or name."""
+    files: Mapping[str, Callable[[], bytes]]
+    """How all files in the source are read, by path."""
     licences: Mapping[str, str] = field(default_factory=dict)
     sha256: str | None = None
 
@@ -194,24 +168,18 @@ def _pack(job: Job, source: _Source, pictures: Mapping[str, str]) -> Generator[E
     with zipfile.ZipFile(job.output / ARCHIVE, "w") as archive:
         for k, (path, name) in enumerate(pictures.items(), start=1):
             try:
-                file = NamedBytes(_content(source, path), path)
+                file = NamedBytes(source.files[path](), path)
                 photo = read_rgb(file, short_side=job.params.config.short_side_px, enlarge=False)
-            except UserError as error:
-                skipped[path] = str(error)
-                logger.warning("skipped %s", error)
+            except Exception as error:  # OSError, or of a damaged zip: BadZipFile, zlib.error, …
+                told = str(error) if isinstance(error, UserError) else in_a_line(error)
+                skipped[path] = told if path in told else f"{path}: can't be read ({told})"
+                logger.warning("skipped %s", skipped[path])
             else:
                 member = zipfile.ZipInfo(f"{name}.jpg", TIMESTAMP)
                 member.create_system = 3  # Unix, wherever this runs
                 archive.writestr(member, encode_jpeg(photo, QUALITY))
             yield Progress(k / len(pictures))
     return skipped
-
-
-def _content(source: _Source, path: str) -> bytes:
-    try:
-        return source.read(path)
-    except Exception as error:  # OSError, or of a damaged zip: BadZipFile, zlib.error, NotImplementedError, …
-        raise UserError(f"{path}: can't be read ({in_a_line(error)})") from error
 
 
 PACKAGES = {"skimage": "scikit-image", "sklearn": "scikit-learn", "matplotlib": "matplotlib"}
@@ -238,14 +206,10 @@ a stereo pair."""
 
 
 def _packages(_config: PhotosConfig, _inputs: Mapping[str, Path]) -> _Source:
-    def read(path: str) -> bytes:
-        package = distribution(PACKAGES[path.partition("/")[0]])
-        return Path(str(package.locate_file(path))).read_bytes()
-
+    packages = {path: distribution(PACKAGES[path.partition("/")[0]]) for path in PACKAGED}
     return _Source(
         origin=", ".join(f"{package} {version(package)}" for package in sorted(PACKAGES.values())),
-        paths=PACKAGED,
-        read=read,
+        files={path: Path(str(of.locate_file(path))).read_bytes for path, of in packages.items()},
         licences={PurePosixPath(path).stem: licence for path, licence in PACKAGED.items()},
     )
 
@@ -256,11 +220,11 @@ def _folder(_config: PhotosConfig, inputs: Mapping[str, Path]) -> _Source:
         raise UserError(f"{folder}: no such folder; correct style.photos.path")
     # Bytes of names that are not UTF-8, as from an old computer, are replaced.
     files = {
-        path.relative_to(folder).as_posix().encode(errors="surrogateescape").decode(errors="replace"): path
+        os.fsencode(path.relative_to(folder)).decode(errors="replace"): path.read_bytes
         for path in folder.rglob("*")
         if path.is_file()
     }
-    return _Source(folder.name, files, lambda path: files[path].read_bytes())
+    return _Source(folder.name, files)
 
 
 def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> _Source:
@@ -271,7 +235,8 @@ def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> _Source:
         archive = zipfile.ZipFile(file)
     except Exception as error:  # damaged bytes: BadZipFile, UnicodeDecodeError, NotImplementedError, …
         raise UserError(f"{file}: not a zip, or an incomplete one; give a whole one") from error
-    return _Source(origin, archive.namelist(), lambda path: read_zipped(archive, path), licences, sha256)
+    files = {path: partial(read_zipped, archive, path) for path in archive.namelist()}
+    return _Source(origin, files, licences, sha256)
 
 
 # --- paintings ---
@@ -304,32 +269,15 @@ class PaintingParams:
 
     def inputs(self) -> dict[str, Path]:
         """The file that :func:`fetch_painting` reads, if the source is a local one."""
-        if self.config.source == DRAWN or is_remote(self.config.source):
-            return {}
-        return {"painting": local_path(self.config.source)}
-
-
-@dataclass(frozen=True)
-class PaintingCard:
-    """Description of a painting."""
-
-    name: str
-    origin: str
-    """`drawn`, the file's name, or its URL."""
-    origin_sha256: str | None
-    """SHA-256 of the file that the painting was made from."""
-    sha256: str
-    """SHA-256 of painting.png."""
-    width_px: int
-    height_px: int
+        return _local("painting", self.config.source) if self.config.source != DRAWN else {}
 
 
 @per_job
 def fetch_painting(job: Job) -> None:
     """Draw or fetch a job's painting (:class:`PaintingParams`).
 
-    Inputs: `painting`, as :meth:`PaintingParams.inputs` says. The output gets `painting.png` and `card.json`
-    (:class:`PaintingCard`).
+    Inputs: `painting`, as :meth:`PaintingParams.inputs` says. The output gets `painting.png` and `card.json`,
+    which has its size and SHA-256, and the name or URL and the SHA-256 of the file that it was made from.
 
     Raises:
         UserError: there is no drawn painting of that name; the file is missing, unreachable, damaged or no
@@ -349,9 +297,15 @@ def fetch_painting(job: Job) -> None:
             picture = read_rgb(file, short_side=params.long_side_px * short // long)
     content = encode_png(picture)
     (job.output / "painting.png").write_bytes(content)
-    _, height, width = picture.shape
-    digest = hashlib.sha256(content).hexdigest()
-    _write_card(job, PaintingCard(params.name, origin, sha256, digest, width, height))
+    card = {
+        "name": params.name,
+        "origin": origin,
+        "origin_sha256": sha256,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "width_px": picture.shape[2],
+        "height_px": picture.shape[1],
+    }
+    _write_card(job, card)
 
 
 # --- weights ---
@@ -379,47 +333,21 @@ class WeightsParams:
 
     backbone: BackboneName | Literal["lpips"]
     source: WeightsSource
-    normalization: NormalizationConfig | None
-    """None for LPIPS' heads, which aren't normalised."""
-
-    @classmethod
-    def of(
-        cls,
-        backbone: BackboneName | Literal["lpips"],
-        source: WeightsSource,
-        normalization: NormalizationConfig,
-    ) -> Self:
-        """Keep only the settings that matter; LPIPS' heads come from the package whatever the source."""
-        if backbone == "lpips":
-            return cls(backbone, "packages", None)
-        return cls(backbone, source, normalization)
-
-    def inputs(self, photos: Path) -> dict[str, Path]:
-        """Inputs of :func:`fetch_weights`: for a backbone, `photos`, a directory for :class:`PhotoSet`."""
-        return {"photos": photos} if self.normalization else {}
-
-
-@dataclass(frozen=True)
-class WeightsCard:
-    """Description of weights."""
-
-    name: str
-    origin: Origin
-    normalization: dict[str, Any] | None
-    """How a backbone was normalised: the settings, the number of `photos` from which crops are taken in turn,
-    and for each of the `layers` its `channels`, their `mean` and `smallest` mean activation before, and how
-    many are `clamped`: below the bound, so that their mean stays below one."""
+    normalization: NormalizationConfig
+    """LPIPS' heads, which come from the package whatever the source, aren't normalised."""
 
 
 @per_job
 def fetch_weights(job: Job) -> Iterator[Event]:
     """Fetch a job's weights (:class:`WeightsParams`).
 
-    For a backbone, the output gets `weights.safetensors`, the trained values, and `normalized.safetensors`,
-    the values after :func:`~singleshot.style.backbones.normalize_activations`; both are for
+    Inputs: `photos`, a directory for :class:`PhotoSet`. For a backbone, the output gets
+    `weights.safetensors`, the trained values, and `normalized.safetensors`, the values after
+    :func:`~singleshot.style.backbones.normalize_activations`; both are for
     :func:`~singleshot.style.backbones.load_backbone`. For `lpips`, it gets `heads.safetensors`: a weight for
-    each channel (C), under names like `vgg16.relu1_2`. In both cases it gets `card.json`
-    (:class:`WeightsCard`).
+    each channel (C), under names like `vgg16.relu1_2`. In both cases it gets `card.json`, which says how a
+    backbone was normalised: for each of the `layers` its `channels`, their `mean` and `smallest` mean
+    activation before, and how many are `clamped`: below the bound, so that their mean stays below one.
     Metrics are the means before normalisation, with the layer's depth as step.
 
     Raises:
@@ -437,7 +365,7 @@ def fetch_weights(job: Job) -> Iterator[Event]:
         for depth, layer in enumerate(normalization["layers"].values(), start=1):
             names = {"mean": "mean", "smallest_mean": "smallest", "clamped": "clamped"}
             yield Metrics(depth, {name: layer[own] for name, own in names.items()})
-    _write_card(job, WeightsCard(params.backbone, origin, normalization))
+    _write_card(job, {"name": params.backbone, "origin": asdict(origin), "normalization": normalization})
 
 
 def _normalize(job: Job) -> dict[str, Any]:

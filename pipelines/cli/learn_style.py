@@ -102,8 +102,8 @@ def _prepare(
 ) -> dict[str, Path]:
     work = WORK / name
     given = PhotosConfig("folder", str(photos.resolve())) if photos else config.style.photos
-    shards = [PhotosParams.of(given, shard) for shard in range(given.shards)]
-    samples = PhotosParams.of(dataclasses.replace(config.style.samples, shards=1), 0)
+    shards = [PhotosParams(given, shard) for shard in range(given.shards)]
+    samples = PhotosParams(dataclasses.replace(config.style.samples, shards=1), 0)
     own = PaintingParams(name, PaintingConfig(str(painting.resolve())), config.style.paintings.long_side_px)
     cells = [
         Cell("painting", fetch_painting, own, own.inputs()),
@@ -119,7 +119,7 @@ def _prepare(
         for backbone in ("vgg16", "alexnet")
     ]
     weights = [
-        Cell(params.backbone, fetch_weights, params, params.inputs(work / "photos")) for params in backbones
+        Cell(params.backbone, fetch_weights, params, {"photos": work / "photos"}) for params in backbones
     ]
     _compute(weights, work, executor, store)
     return {

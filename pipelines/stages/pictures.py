@@ -33,7 +33,7 @@ def image_cells(style: StyleConfig) -> Iterator[Cell]:
     """
     for name, photos in (("photos", style.photos), ("samples", style.samples)):
         for shard in range(photos.shards):
-            params = PhotosParams.of(photos, shard)
+            params = PhotosParams(photos, shard)
             tags = {"source": photos.source}
             yield Cell(f"{name}/shard-{shard:02}", fetch_photos, params, params.inputs(), tags)
     for name, given in style.paintings.sources.items():
@@ -49,10 +49,11 @@ def fetch_backbones(work: Work, config: Config) -> None:
     channels whose mean activation is close to zero.
     """
     weights = config.style.weights
-    cells = []
-    for name in (*get_args(BackboneName), "lpips"):
-        params = WeightsParams.of(name, weights.source, weights.normalization)
-        cells.append(Cell(name, fetch_weights, params, params.inputs(PHOTOS), {"backbone": name}))
+    cells = [
+        Cell(name, fetch_weights, params, {"photos": PHOTOS}, {"backbone": name})
+        for name in (*get_args(BackboneName), "lpips")
+        for params in [WeightsParams(name, weights.source, weights.normalization)]
+    ]
     work.compute(cells, BACKBONES, gpu=True)
 
 

@@ -6,7 +6,8 @@ again with every new version of the packages that download.
 
 import re
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
@@ -32,13 +33,6 @@ def is_remote(url: str) -> bool:
 
 
 def local_path(location: str) -> Path:
-    """The path of a file or folder that a setting gives as file:// or as a path.
-
-    In file://, %20 and the like stand for characters, and the host may be `localhost` (RFC 8089).
-    """
-    if not location.startswith("file://"):
-        return Path(location).expanduser()
-    path = location.removeprefix("file://")
-    return Path(
-        unquote(path.removeprefix("localhost") if path.startswith("localhost/") else path)
-    ).expanduser()
+    """The path of a file or folder that a setting gives as file:// or as a path."""
+    path = url2pathname(urlsplit(location).path) if location.startswith("file://") else location
+    return Path(path).expanduser()

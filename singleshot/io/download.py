@@ -29,9 +29,10 @@ def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
         UserError: the file is missing, unreachable, refused (404 and the like), cut off, or has another
             SHA-256.
     """
-    from requests import HTTPError, RequestException
+    from requests import RequestException
 
-    name = f"{hashlib.sha256(url.encode(errors='surrogateescape')).hexdigest()[:16]}-{_file_name(url)}"
+    digest = hashlib.sha256(url.encode(errors="surrogateescape")).hexdigest()
+    name = f"{digest[:16]}-{url.partition('?')[0].rpartition('/')[2][-100:]}"
     directory = user_cache("downloads")
     address = os.path.expandvars(url)
     if not address.startswith(("http://", "https://")):
@@ -53,12 +54,10 @@ def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
     try:
         with FileLock(f"{directory / name}.lock"):
             path = Path(files.fetch(name, downloader=downloader))
-    except HTTPError as error:
-        status = error.response.status_code if error.response is not None else "an error"
-        raise UserError(f"{url}: the server answers {status}; check the address") from error
     except RequestException as error:
+        reason = error.response.status_code if error.response is not None else type(error).__name__
         raise UserError(
-            f"{url}: can't be downloaded ({type(error).__name__}); check the network, or fetch the file "
+            f"{url}: can't be downloaded ({reason}); check the address and the network, or fetch the file "
             "elsewhere and give its path instead"
         ) from error
     except ValueError as error:  # pooch's for another SHA-256
@@ -90,8 +89,3 @@ def local_or_cached(local: Path | None, url: str, sha256: str | None, setting: s
             f"{setting.rpartition('.')[0]}.sha256"
         )
     return local, local.name, found
-
-
-def _file_name(url: str) -> str:
-    """The name of the file at `url`, cut to a length that file systems accept."""
-    return url.partition("?")[0].partition("#")[0].rpartition("/")[2][-100:]
