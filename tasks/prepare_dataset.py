@@ -3,11 +3,11 @@
 import json
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from singleshot.errors import UserError
 from singleshot.io.addresses import is_remote, local_path
@@ -73,85 +73,19 @@ class DatasetParams:
         return {} if is_remote(file.url) else {"d4rl": local_path(file.url)}
 
 
-@dataclass(frozen=True)
-class EpisodeReturns:
-    """Undiscounted returns of complete episodes."""
-
-    episodes: int
-    mean: float
-    std: float
-    min: float
-    max: float
-    d4rl_score: float
-    """D4RL score of the mean return."""
-
-    @classmethod
-    def of(cls, recording: Recording, environment: Environment) -> Self | None:
-        """Returns of the complete episodes of `recording`; None if there are none."""
-        returns = recording.returns
-        if len(returns) == 0:
-            return None
-        mean, std = float(returns.mean()), float(returns.std())
-        return cls(
-            len(returns), mean, std, float(returns.min()), float(returns.max()), environment.score(mean)
-        )
-
-
-@dataclass(frozen=True)
-class Failures:
-    """The failed episodes among an expert's rollouts (:mod:`singleshot.rl.experts.failures`)."""
-
-    threshold: float
-    """Return below which an episode is failed."""
-    played: int
-    """Number of episodes that were played to make the dataset."""
-    used: dict[int, float]
-    """Returns of the failed episodes in the dataset, by their number among those played."""
-    left_out: dict[int, float]
-    """Returns of the failed episodes that are not in the dataset."""
-
-    def __str__(self) -> str:
-        return (
-            f"{_listed(self.used)} failed episodes in the data, {_listed(self.left_out)} left out of it "
-            f"({self.played:,} played; failed: return below {self.threshold:,.0f})"
-        )
-
-
-@dataclass(frozen=True)
-class DatasetCard:
-    """Description of a dataset."""
-
-    environment: str
-    source: str
-    origin: str
-    """Origin of the data: the expert's algorithm and training, the Minari id, or the file's URL or name."""
-    sha256: str | None
-    """SHA-256 of the expert or the D4RL file."""
-    environment_id: str
-    """Gymnasium identifier of the environment to evaluate in; `none` if there is none."""
-    action_noise: float | None
-    seed: int | None
-    """Seed of the rollouts. Like `action_noise`, None unless the source is `expert`."""
-    transitions: int
-    episodes: int
-    """Number of episodes, including those cut short."""
-    returns: EpisodeReturns | None
-    failures: Failures | None
-    """None unless the source is `expert`."""
-    doubts: tuple[str, ...]
-    """What is doubtful in the data, in words."""
-    versions: dict[str, str]
-
-
 @per_job
 def prepare_dataset(job: Job) -> Iterator[Event]:
     """Make a job's dataset (:class:`DatasetParams`).
 
     Inputs: `expert` (safetensors), `minari` (a local dataset's directory) or `d4rl` (a local HDF5 file), as
     :meth:`DatasetParams.inputs` says; remote data need none. The output gets `transitions.safetensors`
-    (:meth:`singleshot.rl.data.transitions.Transitions.load`), `card.json` (:class:`DatasetCard`), and for
-    rollouts `minari/`, the same episodes as a Minari dataset. If there is no environment, the last tenth of
-    the transitions is in `heldout.safetensors` instead. Equal parameters and inputs give equal bytes.
+    (:meth:`singleshot.rl.data.transitions.Transitions.load`), `card.json`, and for rollouts `minari/`, the
+    same episodes as a Minari dataset. If there is no environment, the last tenth of the transitions is in
+    `heldout.safetensors` instead. Equal parameters and inputs give equal bytes.
+
+    The card says where the data are from, with the SHA-256 of the expert or the D4RL file; the undiscounted
+    returns of complete episodes; what is doubtful; and of rollouts, which episodes of those played failed
+    (:mod:`singleshot.rl.experts.failures`), with their returns, and whether the data have them.
 
     Raises:
         UserError: the source can't be reached, or its data are damaged or another environment's.
@@ -176,28 +110,37 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
         kept.part(size - held_out, size).save(job.output / "heldout.safetensors")
         kept = kept.part(0, size - held_out)
     kept.save(job.output / "transitions.safetensors")
-    card = DatasetCard(
-        environment=params.name,
-        source=data.source,
-        origin=origin,
-        sha256=sha256,
-        environment_id=params.environment.id or "none",
-        action_noise=data.action_noise if rolled_out else None,
-        seed=data.seed if rolled_out else None,
-        transitions=len(recording.transitions),
-        episodes=recording.episodes,
-        returns=EpisodeReturns.of(recording, params.environment),
-        failures=failures,
-        doubts=recording.doubts,
-        versions={library: version(library) for library in LIBRARIES},
-    )
-    (job.output / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
-    if card.returns:
-        values = {"return_mean": card.returns.mean, "d4rl_score": card.returns.d4rl_score}
-        yield Metrics(card.transitions, values)
+    returns = _returns(recording, params.environment)
+    card = {
+        "environment": params.name,
+        "source": data.source,
+        "origin": origin,
+        "sha256": sha256,
+        "environment_id": params.environment.id or "none",
+        "action_noise": data.action_noise if rolled_out else None,
+        "seed": data.seed if rolled_out else None,
+        "transitions": len(recording.transitions),
+        "episodes": recording.episodes,  # including those cut short
+        "returns": returns,
+        "failures": failures,
+        "doubts": recording.doubts,
+        "versions": {library: version(library) for library in LIBRARIES},
+    }
+    (job.output / "card.json").write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    if returns:
+        values = {"return_mean": returns["mean"], "d4rl_score": returns["d4rl_score"]}
+        yield Metrics(len(recording.transitions), values)
 
 
-def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, Failures]]:
+def _returns(recording: Recording, environment: Environment) -> dict[str, float] | None:
+    returns = recording.returns
+    if len(returns) == 0:
+        return None
+    statistics = {name: float(getattr(returns, name)()) for name in ("mean", "std", "min", "max")}
+    return {"episodes": len(returns), **statistics, "d4rl_score": environment.score(statistics["mean"])}
+
+
+def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, dict[str, Any]]]:
     params: DatasetParams = job.params
     data = params.data
     expert = _expert(job.inputs["expert"], params.name)
@@ -233,18 +176,13 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, Failures
     name = f"{params.name.lower()}-expert-v0"
     write_minari(episodes, job.output / "minari", name, params.environment, algorithm)
     name = f"{expert.card.algorithm}, {expert.card.steps:,} steps, seed {expert.card.seed}"
-    failures = Failures(
-        threshold,
-        played,
-        used={number: failed[number] for number in sorted(failed.keys() & used)},
-        left_out={number: failed[number] for number in sorted(failed.keys() - used)},
-    )
+    failures = {
+        "threshold": threshold,
+        "played": played,
+        "used": {number: failed[number] for number in sorted(failed.keys() & used)},
+        "left_out": {number: failed[number] for number in sorted(failed.keys() - used)},
+    }
     return recording, name, failures
-
-
-def _listed(returns: Mapping[int, float]) -> str:
-    shown = [f"{return_:,.0f}" for return_ in returns.values()]
-    return f"{len(shown)} ({', '.join(shown[:10])}{', …' if len(shown) > 10 else ''})" if shown else "no"
 
 
 def _expert(path: Path, name: str) -> Expert:

@@ -13,7 +13,7 @@ from pipelines.engine.stage import Work, step
 from singleshot.io.whole_file import sha256_of
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import LOCOMOTION
-from tasks.prepare_dataset import DatasetParams, Failures, prepare_dataset
+from tasks.prepare_dataset import DatasetParams, prepare_dataset
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,8 @@ def prepare_data(work: Work, config: Config) -> None:
     for cell, directory in zip(planned, work.compute(planned, DATASETS), strict=True):
         failures = json.loads((directory / "card.json").read_text("utf-8"))["failures"]
         if failures:
-            print(f"{cell.name}: {Failures(**failures)}")
+            used, left_out = len(failures["used"]), len(failures["left_out"])
+            print(f"{cell.name}: {used} failed episodes in the data, {left_out} left out of it")
         check_digest(cell.params, directory / "transitions.safetensors")
 
 

@@ -84,15 +84,7 @@ def test_the_task_takes_a_photo_of_the_set(tmp_path, photo):
     assert len(list(read_frames(direct))) == 12
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"fps": "fast"}, "clip.fps is 'fast'"),
-        ({"fps": "1/0"}, "clip.fps is '1/0'"),
-        ({"fps": "-25"}, "clip.fps is '-25'"),
-        ({"seconds": 0}, "clip.seconds is 0"),
-    ],
-)
-def test_wrong_parameters_are_told(wrong, message):
-    with pytest.raises(UserError, match=message):
-        ClipParams("photo", **wrong)
+@pytest.mark.parametrize("fps", ["fast", "1/0", "-25"])
+def test_wrong_rates_are_told(fps):
+    with pytest.raises(UserError, match=f"clip.fps is '{fps}'"):
+        ClipParams("photo", fps=fps)
