@@ -3,20 +3,19 @@
 import dataclasses
 import re
 import runpy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pydantic
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic_core import ErrorDetails
 from yaml import YAMLError
 
 from pipelines.config.deployment import DeploymentConfig
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.overrides import read_yaml, readable
-from pipelines.config.reference import NAME, groups
+from pipelines.config.reference import groups
 from pipelines.config.serving import ServingConfig
 from pipelines.config.style import StyleConfig
 from pipelines.engine.execution import ExecutorConfig
@@ -91,7 +90,7 @@ def _composed(overrides: Sequence[str]) -> tuple[Config, str]:
         ) from error
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         if isinstance(error.__cause__, OmegaConfBaseException):
-            raise UserError(_no_such_key(str(error.__cause__.full_key), overrides)) from error
+            raise UserError(_no_such_key(str(error.__cause__.full_key))) from error
         # Hydra appends advice for its own command line, and the path it searched.
         reason = re.split(" (?:Config search path:|To append to your|See https)", in_a_line(error))[0]
         raise UserError(f"{CONF}{given}: {reason}; docs/configuration.md lists the keys") from error
@@ -115,18 +114,13 @@ def check(path: Path = PARAMS) -> Config:
     return config
 
 
-def _no_such_key(name: str, overrides: Sequence[str]) -> str:
-    keys = {key.name: key for group in groups(Config) for key in group.keys}
-    above = name.rpartition(".")[0]
-    if above in keys and keys[above].named:
-        return f"{CONF}: no key {name}; add others as +{above}.{NAME}=… ({keys[above].type})"
-    if added := next((key for key in keys if key.startswith(f"{above}.{NAME}.")), None):
-        return f"{CONF}: no key {name}; add others as +{added}=…"
-    known = [*keys, *({key.rpartition(".")[0] for key in keys} - {""})]
-    if name in known:
-        given = next(override for override in overrides if override.startswith((f"{name}.", f"{name}=")))
-        return f"{CONF}: no key {name} yet; write +{given}"
-    return f"{CONF}: no key {name}; {did_you_mean(name, known, 'docs/configuration.md lists the keys')}"
+def _no_such_key(name: str) -> str:
+    keys = [setting.name for group in groups(Config) for setting in group.keys]
+    known = {*keys, *(key.rpartition(".")[0] for key in keys)}
+    similar = (
+        "" if name in known else did_you_mean(name, known, "docs/configuration.md lists the keys") + "; "
+    )
+    return f"{CONF}: no key {name}; {similar}one that no file there has is added by +KEY=VALUE"
 
 
 _JSON = pydantic.TypeAdapter(Any, config=pydantic.ConfigDict(ser_json_inf_nan="constants"))
@@ -134,39 +128,29 @@ _JSON = pydantic.TypeAdapter(Any, config=pydantic.ConfigDict(ser_json_inf_nan="c
 
 
 def _parse(values: Any, origin: Path | str) -> Config:
-    adapter = pydantic.TypeAdapter(Config)
     try:
         # With pydantic's rules for JSON, lists become tuples, but "5" does not become 5.
-        return adapter.validate_json(_JSON.dump_json(values), strict=True, extra="forbid")
+        return pydantic.TypeAdapter(Config).validate_json(
+            _JSON.dump_json(values), strict=True, extra="forbid"
+        )
     except pydantic.ValidationError as error:
-        problems = "; ".join(_problems(error.errors(), values))
-        raise UserError(f"{origin}: {problems}; correct it and {COMPOSE_AGAIN}") from error
+        problems = [
+            f"{_key(each['loc'], values)}: {each['msg'].removeprefix('Value error, ')}"
+            + ("" if isinstance(each["input"], dict) else f" (it is {each['input']!r})")
+            for each in error.errors()
+        ]
+        raise UserError(f"{origin}: {'; '.join(problems)}; correct it and {COMPOSE_AGAIN}") from error
 
 
-def _problems(errors: Sequence[ErrorDetails], values: Any) -> Iterator[str]:
-    """One message for each wrong key; pydantic has one for each type that the value may have."""
-    wrong: dict[tuple[tuple[int | str, ...], str], list[str]] = {}
-    for error in errors:
-        given = "" if isinstance(error["input"], dict) else f" (it is {error['input']!r})"
-        words = error["msg"].removeprefix("Value error, ").replace("Tuple should", "List should")
-        if error["type"] == "string_type" and isinstance(error["input"], int | float):
-            words += ", in quotes"
-        wrong.setdefault((_key(error, values), given), []).append(words)
-    for (key, given), (words, *others) in wrong.items():
-        # Skips a list that is too short only because a value in it was rejected.
-        if not any(key == other[: len(key)] != other for other, _ in wrong):
-            either = " or ".join([words, *(other.removeprefix("Input should be ") for other in others)])
-            yield f"{'.'.join(map(str, key)) or 'the whole'}: {either}{given}"
-
-
-def _key(error: ErrorDetails, values: Any) -> tuple[int | str, ...]:
-    """The value's key, without pydantic's suffix: the type that it tried, or `[key]` for a wrong name."""
-    location = error["loc"]
-    if error["type"] == "missing":
-        return location
-    for depth, part in enumerate(location):
-        try:
+def _key(location: Sequence[int | str], values: Any) -> str:
+    """The key of a value, without what pydantic adds to it, such as the type that it tried."""
+    key: list[str] = []
+    for part in location:
+        if isinstance(values, dict):
+            values = values.get(part)
+        elif isinstance(values, list) and isinstance(part, int):
             values = values[part]
-        except (KeyError, TypeError):
-            return location[:depth]
-    return location
+        else:
+            break
+        key.append(str(part))
+    return ".".join(key) or "the whole"

@@ -13,9 +13,8 @@ import textwrap
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import annotated_types
 import pydantic
@@ -24,55 +23,25 @@ import yaml
 NAME = "NAME"
 """Placeholder for a name that users choose, e.g. in `style.paintings.sources.NAME.source`."""
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
-MAPPINGS = (dict, Mapping)
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-
 PAGE = Path("docs/configuration.md")
 PROFILES = ("smoke", "default", "study", "paper")
-INTRODUCTION = """\
-# Configuration
-
-<!-- Written by `make docs` from dataclasses and the files of conf/. Edit those. -->
-
-`conf/` holds the configuration as [Hydra](https://hydra.cc) groups. It composes to `params.yaml`, which is
-all that `dvc repro` reads:
-
-```console
-$ python -m pipelines params profile=smoke executor=local 'offline_rl.sweep.seeds=[0,1,2]'
-```
-
-`KEY=VALUE` overrides one of the keys below. `GROUP=OPTION` chooses a file of `conf/`:
-
-{groups}
-
-A key that doesn't exist, or a value that isn't allowed, is an error that names it. The values below are
-those of the profiles smoke, default, study and paper: one if they agree, else all four. A dash is an empty
-list or mapping.
-"""
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A key that has a value."""
+class Setting(NamedTuple):
+    """A key that has a value: its full name, its type and limits in words, the docstring of its attribute."""
 
     name: str
-    """Full name, e.g. `offline_rl.algorithms.bcq.tau`."""
     type: str
-    """Type and limits, in words."""
     meaning: str
-    """The docstring of the attribute; may be empty."""
-    named: bool
-    """Whether the value is a mapping from names that users choose."""
 
 
-@dataclass(frozen=True)
-class SettingGroup:
-    """The keys that one dataclass declares, without those of nested dataclasses."""
+class SettingGroup(NamedTuple):
+    """The keys below a prefix that one dataclass declares, without those of nested dataclasses."""
 
     name: str
-    """Prefix of the keys; empty for the whole configuration."""
     meaning: str
-    keys: tuple[Setting, ...]
+    keys: list[Setting]
 
 
 def groups(config: type, name: str = "") -> Iterator[SettingGroup]:
@@ -81,43 +50,41 @@ def groups(config: type, name: str = "") -> Iterator[SettingGroup]:
     meanings = _attribute_docstrings(config)
     own, inner = [], []
     for field in dataclasses.fields(config):
-        full = f"{name}.{field.name}".lstrip(".")
-        hint, named = hints[field.name], get_origin(hints[field.name]) in MAPPINGS
+        hint, full = hints[field.name], f"{name}.{field.name}".lstrip(".")
+        if get_origin(hint) in (dict, Mapping) and dataclasses.is_dataclass(get_args(hint)[1]):
+            hint, full = get_args(hint)[1], f"{full}.{NAME}"
         if dataclasses.is_dataclass(hint):
-            inner.append((hint, full))
-        elif named and dataclasses.is_dataclass(get_args(hint)[1]):
-            inner.append((get_args(hint)[1], f"{full}.{NAME}"))
+            inner.append((typing.cast(type, hint), full))
         else:
-            own.append(Setting(full, describe(hint), meanings.get(field.name, ""), named))
-    yield SettingGroup(name, _one_line(inspect.getdoc(config) or ""), tuple(own))
+            own.append(Setting(full, describe(hint), meanings.get(field.name, "")))
+    yield SettingGroup(name, _one_line(inspect.getdoc(config) or ""), own)
     for kind, full in inner:
-        yield from groups(typing.cast(type, kind), full)
+        yield from groups(kind, full)
 
 
 def describe(hint: Any) -> str:
     """A type in words, e.g. `list of integer ≥ 1, at least 1 long`."""
-    arguments = get_args(hint)
+    first, *others = get_args(hint) or (None,)
     match get_origin(hint):
-        case origin if origin is Annotated:
-            kind, *constraints = arguments
-            limits = " and ".join(_limit(constraint) for constraint in constraints)
-            return f"{describe(kind)}{' ' if limits[0] in SIGNS.values() else ', '}{limits}"
-        case origin if origin is Literal:
-            return " or ".join(f"`{value}`" for value in arguments)
-        case origin if origin in (Union, types.UnionType):
-            return " or ".join(describe(argument) for argument in arguments)
+        case typing.Annotated:
+            limits = " and ".join(map(_limit, others))
+            return f"{describe(first)}{' ' if limits[0] in SIGNS.values() else ', '}{limits}"
+        case typing.Literal:
+            return " or ".join(f"`{value}`" for value in (first, *others))
+        case typing.Union | types.UnionType:
+            return " or ".join(map(describe, (first, *others)))
+        case None:
+            return WORDS[hint]
         case origin if origin is tuple:
-            return f"list of {describe(arguments[0])}"
-        case origin if origin in MAPPINGS:
-            return f"{describe(arguments[1])} by {describe(arguments[0])}"
-    return WORDS[hint]
+            return f"list of {describe(first)}"
+    return f"{describe(others[0])} by {describe(first)}"
 
 
 def _limit(constraint: Any) -> str:
     match constraint:
         case annotated_types.MinLen(length):
             return f"at least {length} long"
-        case annotated_types.Len(length, longest) if length == longest:
+        case annotated_types.Len(length):
             return f"{length} long"
         case pydantic.AfterValidator(func=check):
             # The message with which such a check rejects a name lists the names that it accepts.
@@ -125,10 +92,8 @@ def _limit(constraint: Any) -> str:
                 check(NAME)  # type: ignore[call-arg]
             except ValueError as error:
                 return str(error).partition("; ")[2]
-    for name, sign in SIGNS.items():
-        if hasattr(constraint, name):
-            return f"{sign} {getattr(constraint, name):g}"
-    raise TypeError(f"{constraint}: say in {__name__} how to describe it")
+    name = next(name for name in SIGNS if hasattr(constraint, name))
+    return f"{SIGNS[name]} {getattr(constraint, name):g}"
 
 
 def _attribute_docstrings(config: type) -> dict[str, str]:
@@ -152,23 +117,21 @@ def render() -> str:
     from pipelines.config.params import CONF, Config, configuration
 
     values = {profile: dataclasses.asdict(configuration(f"profile={profile}")) for profile in PROFILES}
-    defaults = yaml.safe_load((CONF / "config.yaml").read_text("utf-8"))["defaults"]
-    chosen = {key: value for entry in defaults if isinstance(entry, dict) for key, value in entry.items()}
-    options = []
-    for key, default in chosen.items():
-        names = sorted(file.stem for file in (CONF / key.partition("@")[0]).glob("*.yaml"))
-        marked = ", ".join(f"`{name}`" + " (default)" * (name == default) for name in names)
-        options.append(f"- `{key}=` {marked}")
-    lines = [INTRODUCTION.format(groups="\n".join(options))]
+    lines = [PAGE.read_text(encoding="utf-8").partition("\n## ")[0], "## Files of `conf/`", ""]
+    for entry in yaml.safe_load((CONF / "config.yaml").read_text("utf-8"))["defaults"]:
+        for key, default in entry.items() if isinstance(entry, dict) else ():
+            names = sorted(file.stem for file in (CONF / key.partition("@")[0]).glob("*.yaml"))
+            marked = ", ".join(f"`{name}`" + " (default)" * (name == default) for name in names)
+            lines.append(f"- `{key}=` {marked}")
     for group in groups(Config):
         if group.keys:
             title = f"`{group.name}`" if group.name else "All of it"
-            lines += [f"## {title}", "", group.meaning, "", "| key | type | value | |", "|---|---|---|---|"]
+            head = "| key | type | value | |\n|---|---|---|---|"
+            lines += ["", f"## {title}", "", group.meaning, "", head]
             for setting in group.keys:
                 cells = (f"`{setting.name}`", setting.type, _value(setting, values), setting.meaning)
                 lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-            lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def _value(setting: Setting, values: Mapping[str, Mapping[str, Any]]) -> str:
