@@ -6,7 +6,6 @@ Each check is one function without side effects, which returns what it found.
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import joblib
@@ -31,26 +30,24 @@ JOIN_SECONDS = 300
 
 
 def print_findings() -> bool:
-    """Run all checks and print their findings; returns whether there is no problem."""
+    """Run all checks, whatever they raise, and print their findings; returns whether there is no problem."""
     checks = {"params.yaml": check_params, "disk": check_disk, "MLflow": check_mlflow, "Ray": check_ray}
-    states = {name: print_finding(name, run) for name, run in checks.items()}
-    return all(states.values())
-
-
-def print_finding(name: str, run: Callable[[], str]) -> bool:
-    """Run one check, whatever it raises, and print a line; returns whether there is no problem."""
-    try:
-        print(f"ok        {name:13}{run()}")
-    except Exception as error:
-        print(f"problem   {name:13}{error if isinstance(error, UserError) else in_a_line(error)}")
-        return False
-    return True
+    fine = True
+    for name, run in checks.items():
+        try:
+            print(f"ok        {name:13}{run()}")
+        except Exception as error:
+            print(f"problem   {name:13}{error if isinstance(error, UserError) else in_a_line(error)}")
+            fine = False
+    return fine
 
 
 def check_params() -> str:
     """`params.yaml` is valid and up to date with `conf/`."""
+    from pipelines.catalog.agents import agents
+
     config = check()
-    return f"profile {config.profile}, {len(_models(config))} agents, up to date with conf/"
+    return f"profile {config.profile}, {sum(1 for _ in agents(config))} agents, up to date with conf/"
 
 
 def check_inputs(config: Config) -> None:
@@ -64,34 +61,27 @@ def check_inputs(config: Config) -> None:
     from singleshot.rl.environments import known_spaces
 
     for name, environment in config.offline_rl.environments.items():
-        spaces = known_spaces(environment)
-        if spaces and spaces.time_limit is None:
-            raise UserError(
-                f"offline_rl.environments.{name}: {environment.id} has no time limit, so its episodes may "
-                f"never end; set time_limit in conf/environment/{name}.yaml"
-            )
-    for cell in (*data_cells(config), *image_cells(config.style)):
-        for path in cell.inputs.values():
-            if not path.exists():
-                raise UserError(
-                    f"{path}: no such file, for {cell.name}; correct its path by `make params SET=…`"
-                )
-    video = config.style.stylize.video
-    if video is not None and not Path(video).is_file():
-        raise UserError(
-            f"{video}: no such file, for style.stylize.video; correct its path by `make params SET=…`"
-        )
+        if (spaces := known_spaces(environment)) and spaces.time_limit is None:
+            fix = f"so its episodes may never end; set time_limit in conf/environment/{name}.yaml"
+            raise UserError(f"offline_rl.environments.{name}: {environment.id} has no time limit, {fix}")
+    cells = (*data_cells(config), *image_cells(config.style))
+    paths = {path: cell.name for cell in cells for path in cell.inputs.values()}
+    if config.style.stylize.video is not None:
+        paths[Path(config.style.stylize.video)] = "style.stylize.video"
+    for path, name in paths.items():
+        if not path.exists():
+            raise UserError(f"{path}: no such file, for {name}; correct its path by `make params SET=…`")
 
 
 def check_disk() -> str:
     """There is room for the agents and data of the sweep that are not there yet."""
-    from pipelines.catalog.agents import agents, dataset_of
+    from pipelines.catalog.agents import agents, dataset_of, model_of
     from pipelines.engine.stage import CELLS
 
     config = load_config()
-    untrained = sum(not model.exists() for model in _models(config))
-    missing = sum(not path.exists() for path in {dataset_of(config, agent) for agent in agents(config)})
-    data = missing * config.offline_rl.data.transitions * TRANSITION_BYTES
+    untrained = sum(not model_of(agent).exists() for agent in agents(config))
+    datasets = {dataset_of(config, agent) for agent in agents(config)}
+    data = sum(not path.exists() for path in datasets) * config.offline_rl.data.transitions * TRANSITION_BYTES
     needed = SPARE_BYTES + data + untrained * AGENT_BYTES
     places = [path for path in (Path(), CELLS, Path(".dvc/cache")) if path.exists()]
     free = min(shutil.disk_usage(path).free for path in places)
@@ -107,9 +97,7 @@ def check_mlflow() -> str:
     uri = tracking_uri(config)
     if (database := database_file(uri)) and not database.exists():
         if not os.access(database.absolute().parent, os.W_OK):
-            raise UserError(
-                f"{database} cannot be made in its folder; set MLFLOW_TRACKING_URI, or tracking.uri in conf/"
-            )
+            raise UserError(f"{database} can't be made; set MLFLOW_TRACKING_URI, or tracking.uri in conf/")
         return f"{database} will be made by the first stage"
     with mlflow_client(config) as (client, _):
         client.search_experiments(max_results=1)
@@ -146,9 +134,3 @@ def nodes_of(executor: ExecutorConfig) -> list[str]:
         f"{node.get('CPU', 0):g} CPU, {node.get('GPU', 0):g} GPU, {node.get('memory', 0) / 2**30:.1f} GiB"
         for node in nodes
     ]
-
-
-def _models(config: Config) -> list[Path]:
-    from pipelines.catalog.agents import agents, model_of
-
-    return [model_of(agent) for agent in agents(config)]

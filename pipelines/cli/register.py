@@ -47,10 +47,9 @@ def register_graphs() -> None:
                 continue
             name = _name(card)
             versions[name] = register(client, path, name, tracker.run_id)
-            description = describe(card, path, config.tracking)
-            written = client.get_registered_model(name).description or ""
-            if written != description and (not written or written.startswith(TABLE)):
-                client.update_registered_model(name, description)
+            written = client.get_registered_model(name).description or TABLE
+            if written.startswith(TABLE) and written != (own := describe(card, path, config.tracking)):
+                client.update_registered_model(name, own)
     REGISTERED.parent.mkdir(exist_ok=True)
     REGISTERED.write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
     print(f"MLflow's registry has the {len(versions)} networks of {GRAPHS}")
@@ -131,14 +130,13 @@ def describe(card: GraphCard, path: Path, config: TrackingConfig) -> str:
 
 
 def _quality(card: GraphCard) -> str:
-    if (
-        card.kind == "classifier"
-        and not (rows := _rows(CLASSIFICATION, runtime="onnxruntime", preprocessing="right", rank=1)).empty
-    ):
-        same = f"{(rows['same_top5_as_torch'] == True).sum()} of {len(rows)}"  # noqa: E712
+    compared = "runtime == 'onnxruntime' and preprocessing == 'right' and rank == 1"
+    if card.kind == "classifier" and len(rows := pandas.read_csv(CLASSIFICATION).query(compared)):
+        same = f"{rows['same_top5_as_torch'].eq(True).sum()} of {len(rows)}"
         return f"not measured here; onnxruntime gives {same} photos the five labels that PyTorch does"
     if card.kind == "style":
-        rows = _rows(QUALITY, style=card.details["style"], method="johnson")
+        rows = pandas.read_csv(QUALITY)
+        rows = rows[(rows["style"] == card.details["style"]) & (rows["method"] == "johnson")]
         rows = rows[rows["warping_error_ratio"].isna()]  # not the clip
         left, ssim, lpips = rows[["style_ratio_alexnet", "ssim", "lpips"]].mean()
         return (
@@ -149,21 +147,14 @@ def _quality(card: GraphCard) -> str:
 
 
 def _latency(card: GraphCard) -> str:
-    rows = _rows(TIMINGS, form=card.form, status="ok", batch=1, precision="float32")
+    rows = pandas.read_csv(TIMINGS).query("status == 'ok' and batch == 1 and precision == 'float32'")
     # Of styles, whose networks have one shape, only one is timed.
     own = rows["model"].str.startswith("styles/") if card.kind == "style" else rows["model"] == card.cell
-    rows = rows[own & (rows["same_choices"].fillna(1) == 1)]
+    rows = rows[own & (rows["form"] == card.form) & (rows["same_choices"].fillna(1) == 1)]
     for best in rows.nsmallest(1, "p50_ms").itertuples():
         size = f" of {best.size_px:g} x {best.size_px:g} px" if best.size_px > 0 else ""
-        threads = {0: "all cores", 1: "one thread"}.get(best.threads, f"{best.threads} threads")
         what = "state" if card.kind == "policy" else f"picture{size}"
+        threads = {0: "all cores", 1: "one thread"}.get(best.threads, f"{best.threads} threads")
         where = f"{threads}, {best.device}; measured on {best.model}"
         return f"{best.p50_ms:.3g} ms for one {what} by {best.runtime} in float32 (median; {where})"
     return "not measured (`deployment.benchmark` chooses the networks that are timed)"
-
-
-def _rows(table: Path, **values: object) -> pandas.DataFrame:
-    rows = pandas.read_csv(table)
-    for column, value in values.items():
-        rows = rows[rows[column] == value]
-    return rows

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.catalog.agents import agents, algorithm_config, draw_of, training_config
+from pipelines.config.overrides import read_yaml
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.execution import device_of
@@ -63,13 +63,10 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
     Agents that are in the tables are not computed again, whichever commit trained them.
 
     Raises:
-        UserError: there is no such experiment, its settings are wrong, or the tables can't be added to.
+        UserError: there is no such experiment, its settings are wrong, or a table is damaged.
     """
     store = open_store(CELLS)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise UserError(f"{output}: a file is in its place; name a directory with --output") from error
+    output.mkdir(parents=True, exist_ok=True)
     with ends_with_its_parents():
         for name, config in experiments(names).items():
             for seeds in side_by_side(config):
@@ -90,11 +87,10 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
 
 def experiments(names: Sequence[str] = ()) -> dict[str, Config]:
     """The configurations of the experiments `names`, or of all, in the order of the file."""
+    fix = "write each experiment as a name with a list of overrides, `NAME: ['KEY=VALUE']`"
     try:
-        text = yaml.safe_load(EXPERIMENTS.read_text("utf-8"))
-        overrides = TypeAdapter(dict[str, list[str]]).validate_python(text)
-    except (OSError, ValidationError, ValueError, yaml.YAMLError) as error:
-        fix = "write each experiment as a name with a list of overrides, `NAME: ['KEY=VALUE']`"
+        overrides = TypeAdapter(dict[str, list[str]]).validate_python(read_yaml(EXPERIMENTS, fix))
+    except ValidationError as error:
         raise UserError(f"{EXPERIMENTS}: {in_a_line(error)}; {fix}") from error
     if unknown := set(names) - set(overrides):
         raise UserError(f"{EXPERIMENTS}: no experiment {min(unknown)!r}; it has {', '.join(overrides)}")
@@ -148,14 +144,9 @@ def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pan
             rows[LAYERS] = read_table(directory / LAYERS, [])
         elif step is train_agents:
             made = read_made(directory)
-            processor = made.machine.gpu or made.machine.processor
-            run = {
-                "commit": made.commit,
-                "processor": processor,
-                "seconds": made.seconds,
-                "finished": made.finished,
-            }
-            rows |= {SCORES: read_table(directory / SCORES, []), RUNS: pandas.DataFrame([run]).astype(str)}
+            run = {"commit": made.commit, "processor": made.machine.gpu or made.machine.processor}
+            run |= {"seconds": str(made.seconds), "finished": str(made.finished)}
+            rows |= {SCORES: read_table(directory / SCORES, []), RUNS: pandas.DataFrame([run])}
     return {table: own.assign(**key(config, agent)) for table, own in rows.items()}
 
 
