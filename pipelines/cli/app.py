@@ -1,6 +1,5 @@
 """`python -m pipelines COMMAND`: the stages of dvc.yaml, and the tools a user runs by hand."""
 
-import errno
 import importlib
 import logging
 import os
@@ -10,7 +9,6 @@ from typing import Annotated, Any, TextIO
 
 import typer
 import typer.completion
-from typer.core import TyperGroup
 
 from pipelines.catalog.paths import STAGES, WITH_CELLS
 from pipelines.cli import tools
@@ -76,9 +74,8 @@ def check_config() -> None:  # noqa: D103
     print(f"params.yaml: profile {config.profile}, up to date with conf/")
 
 
-@app.command(
-    rich_help_panel=CONFIGURATION,
-    epilog=tools.examples("params profile=smoke executor=local", "params 'offline_rl.sweep.seeds=[0,1,2]'"),
+@tools.command(
+    "params profile=smoke executor=local", "params 'offline_rl.sweep.seeds=[0,1,2]'", panel=CONFIGURATION
 )
 def params(
     overrides: Annotated[
@@ -119,16 +116,6 @@ class _WithoutSecrets:
         return getattr(self._stream, name)
 
 
-def command_line() -> TyperGroup:
-    """All commands. Of a flag, which takes no value, Typer would show the type in the place of the value."""
-    group = typer.main.get_group(app)
-    for command in (group, *group.commands.values()):
-        for parameter in command.get_params(typer.Context(command)):
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-    return group
-
-
 def main() -> None:
     """Run a command. A user's mistake ends it with one line and status 1."""
     sys.stdout, sys.stderr = map(_WithoutSecrets, (sys.stdout, sys.stderr))
@@ -137,17 +124,20 @@ def main() -> None:
     if "DVC_STAGE" in os.environ:
         keep_private()
         keep_lock()
+    group = typer.main.get_group(app)
+    for command in (group, *group.commands.values()):
+        for parameter in command.get_params(typer.Context(command)):
+            if getattr(parameter, "is_flag", False):  # it takes no value, whose type Typer would show
+                parameter.metavar = ""
     try:
-        command_line()(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
+        group(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
     except UserError as error:
         sys.exit(f"error: {error}")
-    except PermissionError as error:
-        sys.exit(f"error: {error.filename}: {error.strerror}; change its permissions")
     except CellsFailedError as error:
         sys.exit(str(error))
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            sys.exit(f"error: {error.filename}: {error.strerror}; shorten it")
-        if not is_disk_full(error):  # libraries have exceptions of their own for it
-            raise
-        sys.exit(f"error: {disk_full_error(error)}")
+        if is_disk_full(error):  # libraries have exceptions of their own for it
+            sys.exit(f"error: {disk_full_error(error)}")
+        if isinstance(error, OSError) and error.filename:
+            sys.exit(f"error: {error.filename}: {error.strerror}")
+        raise

@@ -43,7 +43,6 @@ PREVIEW = "preview.jpg"
 FEW_BATCHES = 100
 """Number of batches (of one photo of 128 px) after which a style's colours and strokes show, as measured
 with four paintings."""
-NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: float) -> None:
@@ -58,7 +57,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     """
     config = load_config()
     name = name or re.sub(r"[^a-z0-9]+", "-", painting.stem.lower()).strip("-")
-    if not NAME.fullmatch(name):
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name):
         raise UserError(f"{name!r} can't be a style's name; give --name one of a to z, 0 to 9, - and _")
     if name in config.style.training.styles:
         raise UserError(f"{name!r} is a style of the pipeline (params.yaml); give another --name")
@@ -68,8 +67,8 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     store, output = open_store(CELLS), LEARNED / name
     with ends_with_its_parents():
         inputs = _prepare(config, name, painting, photos, executor, store)
-        device = device_of(executor, gpu=True)
-        weight = style_weight(PhotoSet.open(inputs["photos"]), inputs, device)
+        device, photo_set = device_of(executor, gpu=True), PhotoSet.open(inputs["photos"])
+        weight = style_weight(photo_set, inputs, device)
         johnson = dataclasses.replace(SIZES[-1], style_weight=weight, learning_rate=FAST, augment=True)
         params = TrainStyleParams(name, johnson, seconds=seconds, unseen=config.style.quality.photos)
         cell = Cell(name, train_style, params, inputs, {"style": name}, size=max(1, round(seconds)))
@@ -79,7 +78,12 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
                     f"{output}: has a finished network, of another painting, other photos, another training "
                     "time or another version of this program; give another --name, or remove it"
                 )
-            _tell(name, seconds, inputs, device, cores)
+            where = f"{cores} core{'s' * (cores > 1)}" if device == "cpu" else device
+            print(
+                f"{name}: {seconds / 60:.1f} minutes on {where}, of {len(photo_set):,} photos; the larger "
+                f"pictures and network, the more time there is\npreview: {output / PREVIEW}, renewed every "
+                f"{PREVIEW_SECONDS:.0f} s or more; an interruption costs a minute at most"
+            )
         fan_out([cell], executor, store, _Preview(output / PREVIEW), gpu=True, unit="second")
     store.link(cell, output)
     shutil.copyfile(inputs["painting"], output / "painting.png")
@@ -105,23 +109,19 @@ def _prepare(
     shards = [PhotosParams(given, shard) for shard in range(given.shards)]
     samples = PhotosParams(dataclasses.replace(config.style.samples, shards=1), 0)
     own = PaintingParams(name, PaintingConfig(str(painting.resolve())), config.style.paintings.long_side_px)
+    shutil.rmtree(work, ignore_errors=True)  # another call's photos may have had more shards
     cells = [
         Cell("painting", fetch_painting, own, own.inputs()),
         *(Cell(f"photos/{shard.shard:02}", fetch_photos, shard, shard.inputs()) for shard in shards),
         Cell("samples", fetch_photos, samples, samples.inputs()),
     ]
-    shutil.rmtree(work / "photos", ignore_errors=True)  # another call's photos may have had more shards
     _compute(cells, work, executor, store)
     # The training reads the weights as they are; only other methods use normalised weights.
     normalization = dataclasses.replace(config.style.weights.normalization, crops=1)
-    backbones = [
-        WeightsParams(backbone, config.style.weights.source, normalization)
-        for backbone in ("vgg16", "alexnet")
-    ]
-    weights = [
-        Cell(params.backbone, fetch_weights, params, {"photos": work / "photos"}) for params in backbones
-    ]
-    _compute(weights, work, executor, store)
+    for backbone in ("vgg16", "alexnet"):
+        weights = WeightsParams(backbone, config.style.weights.source, normalization)
+        cell = Cell(backbone, fetch_weights, weights, {"photos": work / "photos"})
+        _compute([cell], work, executor, store)
     return {
         "photos": work / "photos",
         "painting": work / "painting/painting.png",
@@ -133,21 +133,10 @@ def _prepare(
 
 
 def _compute(cells: Sequence[Cell], out: Path, executor: ExecutorConfig, store: CellStore) -> None:
-    print(f"{', '.join(sorted({cell.name.split('/')[0] for cell in cells}))}: ", end="", flush=True)
+    print(f"{', '.join(dict.fromkeys(cell.name.split('/')[0] for cell in cells))}: ", end="", flush=True)
     fan_out(cells, executor, store, Recorder())
     for cell in cells:
-        shutil.rmtree(out / cell.name, ignore_errors=True)
         store.link(cell, out / cell.name)
-
-
-def _tell(name: str, seconds: float, inputs: dict[str, Path], device: str, cores: int) -> None:
-    where = f"{cores} core{'s' * (cores > 1)}" if device == "cpu" else device
-    print(
-        f"{name}: {seconds / 60:.1f} minutes on {where}, of {len(PhotoSet.open(inputs['photos'])):,} photos; "
-        "the larger pictures and network, the more time there is for them\n"
-        f"preview: {LEARNED / name / PREVIEW}, renewed every {PREVIEW_SECONDS:.0f} s or more; "
-        "an interruption costs a minute at most"
-    )
 
 
 def _finish(output: Path) -> None:

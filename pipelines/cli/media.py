@@ -4,6 +4,7 @@ import codecs
 import mimetypes
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from glob import has_magic
 from itertools import takewhile
@@ -17,15 +18,11 @@ from singleshot.style.video.reader import has_video
 
 STANDARD = "-"
 """Standard input or output."""
-HEAD_BYTES = 4096
-NAMED = 5
-"""Number of files of a folder that were left out, up to which each is named."""
 VIDEOS = {
     *(".3gp", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".mxf"),
     *(".ogv", ".vob", ".webm", ".wmv"),
 }
 """Suffixes of videos. `mimetypes` knows a third of them, and the others where the system lists them."""
-Kind = Literal["picture", "video"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ class Medium:
     file: Path
     name: Path
     """Path of its result below the output directory."""
-    kind: Kind
+    kind: Literal["picture", "video"]
 
 
 def find_media(inputs: Iterable[str], output: Path) -> tuple[list[Medium], list[str]]:
@@ -58,15 +55,11 @@ def find_media(inputs: Iterable[str], output: Path) -> tuple[list[Medium], list[
         base, files = _files(text, output)
         found = {file: _medium(file, file.relative_to(base)) for file in files}
         if not any(found.values()):
-            several = path.is_dir() or has_magic(text)
-            what = "no picture or video there" if several else "no such file or directory"
-            raise UserError(f"{text}: {what}; correct the path")
+            raise UserError(f"{text}: no such picture or video; correct the path")
         media += [medium for medium in found.values() if medium]
-        if left_out := [file.name for file, medium in found.items() if not medium]:
-            lines.append(
-                f"{text}: left out {len(left_out)} file{'s' * (len(left_out) > 1)} without a picture or "
-                f"video ({', '.join(left_out[:NAMED])}{', …' * (len(left_out) > NAMED)})"
-            )
+        if others := [file.name for file, medium in found.items() if not medium]:
+            named = f"{', '.join(others[:5])}{', …' * (len(others) > 5)}"
+            lines.append(f"{text}: left out what is no picture or video: {len(others)} ({named})")
     return list({(medium.file.resolve(), medium.name): medium for medium in media}.values()), lines
 
 
@@ -75,41 +68,39 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
     path = Path(text)
     base = path if path.is_dir() else Path(*takewhile(lambda part: not has_magic(part), path.parts))
     pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
-    if any("**" in part and part != "**" for part in Path(pattern).parts):
-        raise UserError(f"{text}: ** can only be an entire path component; write e.g. **/*.jpg")
-    found = list(base.glob(pattern)) if has_magic(pattern) else []
-    return base, sorted(
-        file
-        for file in found
-        if file.is_file()
-        and not any(part.startswith(".") for part in file.relative_to(base).parts)  # as thumbnails are
-        and (output.resolve() == base.resolve() or output.resolve() not in file.resolve().parents)
-    )
+    try:
+        found = base.glob(pattern) if has_magic(pattern) else ()
+        return base, sorted(
+            file
+            for file in found
+            if file.is_file()
+            and not any(part.startswith(".") for part in file.relative_to(base).parts)  # as thumbnails are
+            and (output.resolve() == base.resolve() or output.resolve() not in file.resolve().parents)
+        )
+    except ValueError as error:  # no such pattern, such as **.jpg
+        raise UserError(f"{text}: {error}; correct the path") from error
 
 
 def _medium(file: Path, name: Path) -> Medium | None:
+    head = b""
+    with suppress(OSError), file.open("rb") as content:  # one that can't be read is told later
+        head = content.read(4096)
     if picture := written_format(file):
-        only_read = picture == "PNG" and not _head(file).startswith(b"\x89PNG")
+        only_read = picture == "PNG" and not head.startswith(b"\x89PNG")
         return Medium(file, name.with_suffix(".png") if only_read else name, "picture")
     suffix = file.suffix.lower()
-    if suffix in VIDEOS or (not _is_text(file) and has_video(file)):
+    if suffix in VIDEOS or (not _is_text(head) and has_video(file)):
         return Medium(file, name.with_name(stylized_name(file)), "video")
     media_type = mimetypes.guess_type(f"file{suffix}")[0] or ""
     is_picture = suffix in picture_suffixes() or media_type.startswith("image/")
     return Medium(file, name, "picture") if is_picture else None
 
 
-def _head(file: Path) -> bytes:
-    with file.open("rb") as content:
-        return content.read(HEAD_BYTES)
-
-
-def _is_text(file: Path) -> bool:
+def _is_text(head: bytes) -> bool:
     """Whether a file begins as text. FFmpeg would look for videos that a play list names, anywhere."""
     try:
-        head = _head(file)
         codecs.getincrementaldecoder("utf-8")().decode(head)
-    except (OSError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return False
     return b"\0" not in head
 
@@ -121,45 +112,25 @@ def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:
         UserError: the output is no directory, two results would be written to one file, or a result over an
             input.
     """
-    check_directory(output)
-    shared = Counter(name for name, _ in {(medium.name, _identity(medium.file)) for medium in media})
+    kind, _ = mimetypes.guess_type(output.name)
+    if not output.exists() and kind and kind.startswith(("image/", "video/")):
+        raise UserError(f"{output}: is a file's name; give a directory to write to")
+    shared = Counter(name for name, _ in {(medium.name, medium.file.resolve()) for medium in media})
+    inputs = {medium.file.resolve() for medium in media}
     targets: dict[Path, Medium] = {}
     for medium in media:
         name = medium.name
-        if shared[name] > 1 and name.suffix != medium.file.suffix:  # `photo.tga.png` beside `photo.png`
+        if shared[name] > 1 and name.suffix != medium.file.suffix:  # `photo.pcx.png` beside `photo.png`
             name = name.with_name(f"{medium.file.name}{name.suffix}")
         target = output / name
-        check_directory(target.parent)
-        if target in targets and not targets[target].file.samefile(medium.file):
+        nearest = next(path for path in target.parents if path.exists())
+        if not nearest.is_dir():
+            raise UserError(f"{nearest}: is a file; give a directory to write to")
+        if targets.setdefault(target, medium).file.resolve() != medium.file.resolve():
             raise UserError(
                 f"{targets[target].file} and {medium.file} would both be written to {target}; stylise them "
                 "into directories of their own, or rename one"
             )
-        targets[target] = medium
-    read = {_identity(medium.file) for medium in media}
-    for target in targets:
-        if target.exists() and _identity(target) in read:
-            raise UserError(
-                f"{target}: is an input and would be overwritten; choose another output directory"
-            )
+        if target.resolve() in inputs:
+            raise UserError(f"{target}: is an input and would be overwritten; give another output directory")
     return targets
-
-
-def _identity(file: Path) -> tuple[int, int]:
-    """What two paths of the same file have in common, e.g. with a link between them."""
-    status = file.stat()
-    return status.st_dev, status.st_ino
-
-
-def check_directory(directory: Path) -> None:
-    """Check that a directory exists, or that it can be meant as one that has to be made.
-
-    Raises:
-        UserError: there is a file in place of it or of a parent, or its name is that of a picture or video.
-    """
-    nearest = next(path for path in (directory, *directory.parents) if path.exists())
-    if not nearest.is_dir():
-        raise UserError(f"{nearest}: is a file; give a directory to write to")
-    kind, _ = mimetypes.guess_type(directory.name)
-    if not directory.exists() and kind and kind.startswith(("image/", "video/")):
-        raise UserError(f"{directory}: is a file's name; give a directory to write to")

@@ -8,16 +8,14 @@ import contextlib
 import dataclasses
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
-from glob import has_magic
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from pipelines.catalog.paths import AGENTS, GRAPHS
-from pipelines.cli.trained import share_of, style_model
-from singleshot.errors import UserError, did_you_mean
+from pipelines.catalog.paths import GRAPHS, LEARNED
+from singleshot.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +24,14 @@ if TYPE_CHECKING:
     from singleshot.rl.environments import Environment
 
 app = typer.Typer()
-PANEL = "Tools"
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def command(*commands: str, panel: str = "Tools") -> Callable[[C], C]:
+    """Add a command (a decorator), whose help ends in examples."""
+    lines = "\n".join(f"python -m pipelines {command}" for command in commands)
+    epilog = f"Examples:\n```text\n{lines}\n```" if commands else None
+    return app.command(rich_help_panel=panel, epilog=epilog)
 
 
 def option(metavar: str | None, about: str, *names: str, **more: Any) -> Any:
@@ -44,23 +49,17 @@ def flag(name: str, about: str) -> Any:
     return typer.Option(name, help=about)
 
 
-def directory(about: str) -> Any:
-    """The option `--output` of a command that writes files."""
-    return option("DIR", about, "--output", "-o")
-
-
-def output_file(default: str) -> Any:
-    """The option `--output` of a command that writes one file, which is by default named after FILE."""
-    about = "The file to write, which must not exist yet; by default in the working directory."
-    return option("OUT", about, "--output", "-o", show_default=default)
+def output(metavar: str, about: str, **more: Any) -> Any:
+    """The option `--output`."""
+    return option(metavar, about, "--output", "-o", **more)
 
 
 EnvironmentId = Annotated[
-    str | None,
-    option("ID", "Gymnasium's id of the environment, e.g. Hopper-v4.", show_default="its own"),
+    str | None, option("ID", "Gymnasium's id of the environment, e.g. Hopper-v4.", show_default="its own")
 ]
 Episodes = Annotated[int, option("N", "Episodes to play.", min=1)]
 NoiseSeed = Annotated[int, option("N", "Seed of the policy's noise.", min=0)]
+PACKED = "The file to write, which must not exist yet; by default in the working directory."
 
 
 @contextlib.contextmanager
@@ -73,32 +72,7 @@ def resumable(how: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def examples(*commands: str) -> str:
-    """The examples at the end of a command's help."""
-    lines = "\n".join(f"python -m pipelines {command}" for command in commands)
-    return f"Examples:\n```text\n{lines}\n```"
-
-
-def check_exists(path: Path, others: Iterable[Path] | None = None) -> None:
-    """Check that there is a file or directory, before PyTorch is imported, which takes seconds.
-
-    Raises:
-        UserError: there is not. If it is one of several alike, the one of `others` that has the most similar
-            name is named.
-    """
-    if path.exists():
-        return
-    if others is None:  # a similar name beside the first part of the path that is missing
-        missing = next(each for each in (path, *path.parents) if each.parent.is_dir())
-        advice = did_you_mean(str(missing), map(str, missing.parent.iterdir()), "correct the path")
-    elif there := sorted(map(str, others)):
-        advice = did_you_mean(str(path), there, f"there are {len(there)}, such as {there[0]}")
-    else:
-        advice = "run `make repro` first"
-    raise UserError(f"{path}: no such file or directory; {advice}")
-
-
-@app.command(rich_help_panel=PANEL)
+@command()
 def doctor() -> None:
     """Check params.yaml, the disk, and the MLflow and Ray that are configured."""
     from pipelines.cli.doctor import print_findings
@@ -107,11 +81,7 @@ def doctor() -> None:
         raise typer.Exit(1)
 
 
-@app.command(
-    "evaluate-agent",
-    rich_help_panel=PANEL,
-    epilog=examples("evaluate-agent models/agents/HalfCheetah/bc/snip-0.95/seed-0"),
-)
+@command("evaluate-agent models/agents/HalfCheetah/bc/snip-0.95/seed-0")
 def evaluate_agent(
     agent: Annotated[Path, argument("AGENT", "An agent's agent.safetensors, or its directory.")],
     episodes: Episodes = 10,
@@ -129,22 +99,23 @@ def evaluate_agent(
 
     Its scores in training are printed as well, if the agent's scores.csv lies beside it.
     """
-    check_exists(agent, (file.parent for file in AGENTS.rglob("agent.safetensors")))
-    if video:
-        _check_video(video)
-    from pipelines.cli.pack import refuse_packed
+    if video and (video.suffix.lower() != ".mp4" or video.exists() or not video.absolute().parent.is_dir()):
+        raise UserError(f"{video}: give --video a new name that ends in .mp4, in a folder that exists")
+    import pandas
+
     from singleshot.rl.agents import load_agent
     from singleshot.rl.evaluation.play import evaluate
     from singleshot.rl.evaluation.video import write_drawing, write_rendering
+    from tasks.export import score_of
 
-    path = agent / "agent.safetensors" if agent.is_dir() else agent
-    refuse_packed(path)
-    trained = load_agent(path)
+    trained = load_agent(agent)
     where = _where(environment, trained.environment)
     print(f"{trained.spec}, in {where.id}")
     returns, episode = evaluate(trained, where, episodes, seed)
     _print_returns(where, returns)
-    _print_training(path.with_name("scores.csv"), trained.environment)
+    evaluations = (agent if agent.is_dir() else agent.parent) / "scores.csv"
+    if evaluations.is_file() and not (rows := pandas.read_csv(evaluations)).empty:
+        print(f"in training: {score_of(rows, trained.environment)}")
     if video:
         with tempfile.TemporaryDirectory(dir=video.absolute().parent) as directory:
             partial = Path(directory) / video.name  # so that an interrupt leaves no half of a video
@@ -154,15 +125,6 @@ def evaluate_agent(
                 write_drawing(partial, episode, str(trained.spec))
             partial.replace(video)
         print(f"{video}: an episode with a return of {episode.rewards.sum():.1f}, the median")
-
-
-def _check_video(path: Path) -> None:
-    if path.suffix.lower() != ".mp4" or path.is_dir():
-        raise UserError(f"{path}: not the name of an MP4; give one that ends in .mp4")
-    if not path.absolute().parent.is_dir():
-        raise UserError(f"{path}: its folder does not exist; create that first")
-    if path.exists():
-        raise UserError(f"{path}: exists; give --video another name")
 
 
 def _where(given: str | None, own: "Environment | None") -> "Environment":
@@ -189,23 +151,11 @@ def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -
         print(f"D4RL score {scores.mean():.1f}{spread} (0 is a random policy, 100 D4RL's expert)")
 
 
-def _print_training(evaluations: Path, environment: "Environment | None") -> None:
-    import pandas
-
-    from tasks.export import score_of
-
-    if evaluations.is_file() and not (rows := pandas.read_csv(evaluations)).empty:
-        print(f"in training: {score_of(rows, environment)}")
-
-
-@app.command(
-    rich_help_panel=PANEL,
-    epilog=examples(
-        "stylize -s swirls -i photo.jpg holiday/ film.mp4 -o out",
-        "stylize -s waves -i photo.jpg -o out --strength 0.6 --stroke 2",
-        "stylize -s swirls:0.7 -s waves:0.3 -i photo.jpg -o out",
-        "stylize -s waves -i - -o - < photo.jpg > out.jpg",
-    ),
+@command(
+    "stylize -s swirls -i photo.jpg holiday/ film.mp4 -o out",
+    "stylize -s waves -i photo.jpg -o out --strength 0.6 --stroke 2",
+    "stylize -s swirls:0.7 -s waves:0.3 -i photo.jpg -o out",
+    "stylize -s waves -i - -o - < photo.jpg > out.jpg",
 )
 def stylize(
     styles: Annotated[
@@ -225,7 +175,7 @@ def stylize(
             *("--input", "-i"),
         ),
     ],
-    output: Annotated[Path, directory("Directory to write to; - is standard output, for one picture.")],
+    output: Annotated[Path, output("DIR", "Directory to write to; - is standard output, for one picture.")],
     more: Annotated[list[str] | None, argument("PATH", "More inputs.")] = None,
     strength: Annotated[float, option("X", "0 is the original, 1 the full style.", min=0, max=1)] = 1.0,
     stroke: Annotated[
@@ -255,7 +205,7 @@ def stylize(
     ] = 1,
     runtime: Annotated[
         Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"] | None,
-        option(None, "Runtime for videos.", show_default="the fastest, measured once on a machine"),
+        option(None, "Runtime for videos.", show_default="OpenVINO, else onnxruntime, else PyTorch"),
     ] = None,
     force: Annotated[bool, flag("--force", "Overwrite existing files.")] = False,
 ) -> None:
@@ -267,35 +217,20 @@ def stylize(
     Pictures of any size take bounded memory. Videos run on all cores, or on the cluster that params.yaml or
     RAY_ADDRESS names; an interrupted video goes on from its last segment.
     """
-    for style in styles:  # before PyTorch is imported: a wrong name should not take seconds
-        if not Path(style).is_file():
-            style_model(share_of(style)[0])
-    inputs = [*inputs, *(more or [])]
-    for path in (*inputs, *([str(mask)] if mask else [])):
-        if path != "-" and not has_magic(path):
-            check_exists(Path(path))
-    from pipelines.cli.pack import refuse_packed
-    from pipelines.cli.stylize import StylizeOptions, blended, stylize_inputs
+    from pipelines.cli.stylize import StylizeOptions, stylize_inputs
     from singleshot.style.apply.regions import read_mask
     from singleshot.style.apply.stylize import StylizeSettings
 
     if invert_mask and mask is None:
         raise UserError("--invert-mask: there is no mask; give --mask")
-    for style in styles:
-        refuse_packed(Path(style))
     where = read_mask(mask, invert=invert_mask) if mask else None
     settings = StylizeSettings(strength, preserve_color, stroke=stroke, mask=where, keep_faces=keep_faces)
     options = StylizeOptions(settings, batch_size, force, runtime)
-    kept = "run the same command again: finished segments of a video are kept"
-    with resumable(kept), blended(styles) as style:
-        stylize_inputs(style, inputs, output, options)
+    with resumable("run the same command again: finished segments of a video are kept"):
+        stylize_inputs(styles, [*inputs, *(more or [])], output, options)
 
 
-@app.command(
-    "learn-style",
-    rich_help_panel=PANEL,
-    epilog=examples("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60"),
-)
+@command("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60")
 def learn_style(
     painting: Annotated[Path, argument("PAINTING", "A picture file.")],
     photos: Annotated[
@@ -313,22 +248,13 @@ def learn_style(
     renewed every minute. You may interrupt the command: the same one goes on. The model is written to
     styles/NAME/, with its card and contact sheet.
     """
-    check_exists(painting)
-    if painting.is_dir():
-        raise UserError(f"{painting}: is a folder; name a picture in it")
-    if photos:
-        check_exists(photos)
-        if not photos.is_dir():
-            raise UserError(f"{photos}: is not a folder; give --photos the folder that it is in")
     from pipelines.cli.learn_style import learn_style as learn
 
     with resumable("the same command goes on from the last checkpoint, a minute old at most"):
         learn(painting, photos, name, 60 * minutes)
 
 
-@app.command(
-    rich_help_panel=PANEL, epilog=examples("act --model models/onnx/HalfCheetah/bc/dense/seed-0/*.onnx")
-)
+@command("act --model models/onnx/HalfCheetah/bc/dense/seed-0/*.onnx")
 def act(
     model: Annotated[Path, option("FILE.onnx", "ONNX graph of a policy, from models/onnx.")],
     environment: EnvironmentId = None,
@@ -336,7 +262,6 @@ def act(
     seed: NoiseSeed = 0,
 ) -> None:
     """Play an exported policy, and print its returns and D4RL score."""
-    check_exists(model, GRAPHS.rglob("*.onnx"))
     from singleshot.export.rollout import load_policy, play_onnx
 
     policy = load_policy(model)
@@ -347,12 +272,9 @@ def act(
         print(f"in training: {score}")
 
 
-@app.command(
-    rich_help_panel=PANEL,
-    epilog=examples(
-        "pack models/agents/HalfCheetah/bc/snip-0.95/seed-0/agent.safetensors -o cheetah.packed",
-        "pack models/styles/swirls/model.safetensors --values fp16 -o swirls.packed",
-    ),
+@command(
+    "pack models/agents/HalfCheetah/bc/snip-0.95/seed-0/agent.safetensors -o cheetah.packed",
+    "pack models/styles/swirls/model.safetensors --values fp16 -o swirls.packed",
 )
 def pack(
     file: Annotated[Path, argument("FILE", "An agent's or a style's safetensors file.")],
@@ -360,42 +282,40 @@ def pack(
         Literal["raw", "exponents", "fp16", "int8"],
         option(None, "raw and exponents (smaller, slower) keep every bit; fp16 and int8 round weights."),
     ] = "raw",
-    output: Annotated[Path | None, output_file("FILE's name, ending in .packed")] = None,
+    output: Annotated[
+        Path | None, output("OUT", PACKED, show_default="FILE's name, ending in .packed")
+    ] = None,
 ) -> None:
     """Write a model file in as few bytes as its masks and values need, with a checksum."""
-    check_exists(file)
     from pipelines.cli.pack import pack_file
 
     pack_file(file, values, output)
 
 
-@app.command(rich_help_panel=PANEL, epilog=examples("unpack hopper.packed -o agent.safetensors"))
+@command("unpack hopper.packed -o agent.safetensors")
 def unpack(
     file: Annotated[Path, argument("FILE", "A packed file.")],
-    output: Annotated[Path | None, output_file("FILE's name, ending in .safetensors")] = None,
+    output: Annotated[
+        Path | None, output("OUT", PACKED, show_default="FILE's name, ending in .safetensors")
+    ] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
-    check_exists(file)
     from pipelines.cli.pack import unpack_file
 
     unpack_file(file, output)
 
 
-@app.command(rich_help_panel=PANEL, epilog=examples("inspect hopper.packed"))
+@command("inspect hopper.packed")
 def inspect(
     file: Annotated[Path, argument("FILE", "A packed file, or a model's safetensors file.")],
 ) -> None:
     """List the tensors of a model file: the weights that each keeps, and the bytes of its mask and values."""
-    check_exists(file)
     from pipelines.cli.pack import inspect_file
 
     inspect_file(file)
 
 
-@app.command(
-    rich_help_panel=PANEL,
-    epilog=examples("serve --port 8080"),
-)
+@command("serve --port 8080")
 def serve(
     host: Annotated[
         str | None,
@@ -425,23 +345,19 @@ def serve(
     /act/ENVIRONMENT takes a state; GET /docs describes the API, GET /metrics is for Prometheus.
     """
     print("starting: reads the networks below models/onnx, then starts its processes …", flush=True)
-    from pipelines.catalog.paths import GRAPHS, LEARNED
     from pipelines.config.params import load_config
     from pipelines.serving.models import learned_graphs
     from pipelines.serving.server import serve_forever
 
     config = load_config()
-    serving = dataclasses.replace(
-        config.serving,
-        host=host or config.serving.host,
-        port=port or config.serving.port,
-        root_path=config.serving.root_path if root_path is None else root_path,
-    )
+    given = {"host": host, "port": port, "root_path": root_path}
+    own = {name: value for name, value in given.items() if value is not None}
+    serving = dataclasses.replace(config.serving, **own)  # type: ignore[arg-type]
     learned = learned_graphs(LEARNED, Path("build/serve"), config.deployment.export.opset)
     serve_forever(serving, config.executor, GRAPHS, learned)
 
 
-@app.command(rich_help_panel=PANEL, epilog=examples("ui", "ui --port 5001"))
+@command("ui", "ui --port 5001")
 def ui(
     port: Annotated[int, option("N", "Port to listen on.", min=1, max=65535)] = 5000,
 ) -> None:
@@ -451,16 +367,12 @@ def ui(
     serve_runs(port)
 
 
-@app.command(
-    rich_help_panel=PANEL,
-    epilog=examples("study", "study weights-bc-vae"),
-)
+@command("study", "study weights-bc-vae")
 def study(
     experiments: Annotated[
-        list[str] | None,
-        argument("EXPERIMENT", "Experiments of conf/study.yaml; by default all."),
+        list[str] | None, argument("EXPERIMENT", "Experiments of conf/study.yaml; by default all.")
     ] = None,
-    output: Annotated[Path, directory("Directory of the tables.")] = Path("docs/study"),
+    output: Annotated[Path, output("DIR", "Directory of the tables.")] = Path("docs/study"),
 ) -> None:
     """Run the experiments behind docs/study, or go on where they were interrupted."""
     from pipelines.cli.study import run_study

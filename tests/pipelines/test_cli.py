@@ -1,5 +1,4 @@
 import errno
-import os
 import re
 import shutil
 import subprocess
@@ -134,18 +133,6 @@ def test_an_agent_and_its_graph_play_beside_their_scores_in_training(run, agent,
     assert "in training: D4RL score 4.0 in its last evaluation, 2.0 (95 % interval 0.0 to 4.0) as the" in out
 
 
-def test_an_interrupted_video_leaves_nothing_under_its_name(run, agent, tmp_path, monkeypatch):
-    def interrupted(path, *_):
-        path.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("singleshot.rl.evaluation.video.write_drawing", interrupted)
-    before = sorted(tmp_path.iterdir())
-    status, _, _ = run("evaluate-agent", agent, "--episodes", 1, "--video", tmp_path / "hopper.mp4")
-    assert status != 0
-    assert sorted(tmp_path.iterdir()) == before
-
-
 def test_the_user_names_the_module_of_an_environment_not_the_file(tmp_path, monkeypatch):
     named = configuration("+offline_rl.environments.Own={id: own:Own-v0, kwargs: {drag: 0.1}}")
     monkeypatch.chdir(tmp_path)
@@ -160,60 +147,38 @@ def test_the_user_names_the_module_of_an_environment_not_the_file(tmp_path, monk
     assert isinstance(tools._where(None, FileEnvironment("own:Own-v0")), FileEnvironment)
 
 
-def test_files_of_no_use_are_named(run, tmp_path, monkeypatch):
+def test_files_of_no_use_are_named_before_anything_is_played(run, agent, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    missing, similar = (f"models/agents/Hopper/bc/snip/seed-{seed}" for seed in (9, 1))
-    assert_one_line(run("evaluate-agent", missing), missing, "make repro")
-    for name in (similar, "models/agents/HalfCheetah/bc/snip/seed-2"):
-        Path(name).mkdir(parents=True)
-        Path(name, "agent.safetensors").touch()
-    assert_one_line(run("evaluate-agent", missing), missing, similar)
-    assert_one_line(run("pack", f"{similar}/agent.safetensor"), f"did you mean {similar}/agent.safetensors?")
     safetensors.torch.save_file({"weight": torch.ones(2)}, "other.safetensors")
-    assert_one_line(run("evaluate-agent", "other.safetensors"), "other.safetensors")
-    assert_one_line(run("act", "--model", tmp_path), tmp_path, "directory")
+    Path("folder.mp4").mkdir()
+    Path("there.mp4").write_bytes(b"mine")
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
     graph = onnx.helper.make_graph([node], "foreign", [x], [y])
     opset = [onnx.helper.make_opsetid("", 20)]
     onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), "foreign.onnx")
-    assert_one_line(run("act", "--model", "foreign.onnx"), "foreign.onnx", "kind")
-    name = f"{'x' * 300}.packed"
-    assert_one_line(run("inspect", name), name, "too long")
+    for command, name, *words in [
+        ("evaluate-agent", "models/seed-9", "no such file"),
+        ("evaluate-agent", "other.safetensors"),
+        *(
+            ("evaluate-agent agent.safetensors --video", f"{name}.mp4")
+            for name in ("no/video", "folder", "there")
+        ),
+        ("evaluate-agent agent.safetensors --video", "video.gif"),
+        ("act --model", "none.onnx"),
+        ("act --model", "foreign.onnx", "kind"),
+        ("inspect", f"{'x' * 300}.packed", "too long"),
+    ]:
+        result = run(*command.split(), name)
+        assert_one_line(result, name, *words)
+        assert result[1] == ""
+    assert Path("there.mp4").read_bytes() == b"mine"
 
     def refuse(*_):  # root, who runs tests in a container, may read all
         raise PermissionError(errno.EACCES, "Permission denied", "photos/private.jpg")
 
     monkeypatch.setattr("pipelines.cli.pack.inspect_file", refuse)
-    assert_one_line(run("inspect", tmp_path), "photos/private.jpg", "permissions")
-
-
-@pytest.mark.parametrize("command", ["pack no.safetensors", "stylize -s here.jpg -i here.jpg no.jpg -o out"])
-def test_a_file_that_is_not_there_is_told_before_pytorch_is_imported(tmp_path, command):
-    (tmp_path / "here.jpg").touch()
-    code = (
-        f"import sys; sys.argv = ['pipelines', *{command.split()}]\n"
-        "from pipelines.cli.app import main\n"
-        "try: main()\n"
-        "except SystemExit as end: print(end, 'torch' in sys.modules)"
-    )
-    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    missing = next(word for word in command.split() if word.startswith("no"))
-    assert done.stdout.strip() == f"error: {missing}: no such file or directory; correct the path False"
-
-
-def test_a_video_that_can_not_be_written_is_refused_before_playing(run, agent, tmp_path):
-    (tmp_path / "folder.mp4").mkdir()
-    (tmp_path / "there.mp4").write_bytes(b"mine")
-    for name in ("missing/video.mp4", "video.gif", "folder.mp4", "there.mp4"):
-        status, out, error = run("evaluate-agent", agent, "--video", tmp_path / name)
-        assert_one_line((status, out, error), tmp_path / name)
-        assert out == ""
-    assert (tmp_path / "there.mp4").read_bytes() == b"mine"
+    assert_one_line(run("inspect", tmp_path), "photos/private.jpg", "Permission")
 
 
 def test_a_python_without_the_packages_is_told_how_to_get_them():

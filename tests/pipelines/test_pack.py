@@ -1,8 +1,5 @@
 """`python -m pipelines pack`, `unpack` and `inspect`, as a user calls them."""
 
-import resource
-from pathlib import Path
-
 import pytest
 import safetensors.torch
 import torch
@@ -78,31 +75,23 @@ def test_inspect_tells_what_each_layer_keeps_in_either_file(agent, tmp_path):
     assert any("values raw" in line for line in packed)
 
 
-def test_mistakes_are_one_line(agent, here):
-    """And name the file."""
+def test_mistakes_name_the_file_and_write_nothing(agent, here):
     run("pack", agent)
     packed, text = here / "agent.packed", here / "text.packed"
     text.write_text("some text\n")
     (here / "damaged.packed").write_bytes(packed.read_bytes()[:-1])
-    content = agent.read_bytes()
-    refused = [
-        ("pack", packed, "", "already packed"),
-        ("unpack", agent, "", "not a packed file"),
-        ("pack", agent, here / "nowhere" / "small", "folder does not exist"),
-        ("unpack", packed, "-", "standard output"),
-        ("inspect", agent.parent, "", "a folder"),
-        ("inspect", text, "", "not a whole safetensors file"),
-        ("inspect", here / "damaged.packed", "", "checksum"),
-        # Nobody is told to remove what is there: it may be the model itself.
-        ("pack", agent, agent, "exists already; name another"),
-        ("unpack", packed, packed, "exists already; name another"),
-    ]
-    for command, source, output, words in refused:
-        with pytest.raises(UserError, match=words) as error:
+    content = {path: path.read_bytes() for path in (agent, *here.iterdir())}
+    for command, source, output in [
+        ("pack", packed, ""),
+        ("unpack", agent, ""),
+        ("unpack", here / "damaged.packed", ""),
+        ("inspect", text, ""),
+        ("pack", agent, agent),
+        ("unpack", packed, packed),
+    ]:
+        with pytest.raises(UserError, match=f"^{output or source}: "):
             run(command, source, *(["-o", output] if output else []))
-        assert str(error.value).startswith(f"{output or source}: ")
-    assert not Path("-").exists()
-    assert agent.read_bytes() == content
+    assert {path: path.read_bytes() for path in (agent, *here.iterdir())} == content
 
 
 def test_a_model_that_could_not_be_unpacked_is_not_packed(agent, here, monkeypatch):
@@ -115,27 +104,3 @@ def test_a_model_that_could_not_be_unpacked_is_not_packed(agent, here, monkeypat
         with pytest.raises(UserError, match=rf"^{agent}: .*419"):
             run(command, agent)
     assert not (here / "agent.packed").exists()
-
-
-def test_a_failed_write_is_one_line_and_leaves_nothing(agent, here):
-    """As of a full disk: the kernel takes the first 64 bytes of a file and no more."""
-    run("pack", agent)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
-    try:
-        with pytest.raises(UserError, match=r"^small: File too large"):
-            run("pack", agent, "-o", "small")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert [path.name for path in here.iterdir()] == ["agent.packed"]
-
-
-def test_tools_that_want_a_model_tell_how_to_unpack_one(agent, here):
-    run("pack", agent)
-    (here / "photo.png").touch()
-    for arguments in (
-        ("evaluate-agent", "agent.packed"),
-        ("stylize", "-s", "agent.packed", "-i", "photo.png", "-o", "y"),
-    ):
-        with pytest.raises(UserError, match=r"`python -m pipelines unpack agent\.packed`"):
-            run(*arguments)
