@@ -64,7 +64,10 @@ $(INSTALLED): $(VENV)/pyvenv.cfg requirements.lock requirements-dev.lock
 
 compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, and TensorFlow in an environment of its own (3 GB)
 	python -m singleshot.io.uv pip install -r requirements-compilers.lock
-	python -m singleshot.export.environment
+	built="$$(python -m singleshot.export.environment)" && { test -e "$$built/complete" \
+	  || { rm -rf "$$built" && python -m singleshot.io.uv venv --quiet "$$built" \
+	  && python -m singleshot.io.uv pip install --python "$$built/bin/python" -r requirements-tensorflow.lock \
+	  && touch "$$built/complete"; }; }
 
 peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .venv (8 MB)
 	python -m singleshot.io.uv pip install --no-deps --target build/peers -r requirements-peers.lock
