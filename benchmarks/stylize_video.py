@@ -28,7 +28,7 @@ from benchmarks.paired import heading, print_table, take_turns
 from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 from pipelines.engine.execution import keep_freed_memory
 from singleshot.errors import UserError
-from singleshot.export.stylizers import STYLIZERS, StylizerParams, open_stylizer
+from singleshot.export.stylizers import STYLIZERS, open_stylizer
 from singleshot.io.h264 import VideoFormat, add_h264, encode
 from singleshot.io.images import Frame
 from singleshot.style.apply.stylize import StylizeSettings
@@ -71,7 +71,7 @@ def _compare(width: int, frames: int, rounds: int, directory: Path) -> None:
     outputs = (directory / f"{number}" for number in count())
     for runtime in STYLIZERS:
         try:
-            open_stylizer(model, StylizerParams(runtime, SIDE_PX, SIDE_PX, StylizeSettings()), "cpu", 1)
+            open_stylizer(model, runtime, SIDE_PX, SIDE_PX, StylizeSettings(), "cpu", 1)
         except UserError as error:
             print(f"\n{error}")
             continue

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from singleshot.errors import UserError
-from singleshot.export.stylizers import StylizerName, StylizerParams, open_stylizer
+from singleshot.export.stylizers import StylizerName, open_stylizer
 from singleshot.io.images import encode_jpeg, middle, read_rgb, side_by_side
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from singleshot.style.datasets.photos import PhotoSet
@@ -143,8 +143,8 @@ def stylize_segment(job: Job) -> Iterator[Event]:
     """
     params, runtime = job.params.segment, job.params.runtime
     frames, start = params.segment.frames - params.lead, time.perf_counter()
-    wanted = StylizerParams(runtime, params.format.width, params.format.height, params.settings)
-    stylizer = open_stylizer(job.inputs["model"], wanted, job.device, torch.get_num_threads())
+    model, size = job.inputs["model"], (params.format.width, params.format.height)
+    stylizer = open_stylizer(model, runtime, *size, params.settings, job.device, torch.get_num_threads())
     for done in write_segment(job.inputs["video"], job.output / SEGMENT, params, stylizer):
         yield Progress(done / frames)
     yield Metrics(frames, {"frames_per_second": frames / (time.perf_counter() - start)})

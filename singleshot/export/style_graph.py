@@ -20,13 +20,11 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 from singleshot.style.transformer_net import Residual, TransformerNet
 
-OPSET = 18
 BLOCK = 2
 """Side in pixels of the block that the last convolution makes at a time. Sides of maps are multiples of 4."""
 PICTURES, STYLISED = "pictures", "stylised"
@@ -37,12 +35,24 @@ def style_graph(network: TransformerNet, height: int, width: int) -> onnx.ModelP
     """The graph of `network`, from `pictures` to `stylised`, both (1, 3, height, width)."""
     graph = _Graph()
     padding = [0, 0, 0, 0, 0, 0, -height % 4, -width % 4]
-    x = graph.add("Pad", PICTURES, graph.constant(np.array(padding)), mode="reflect")
-    x = graph.add("Div", graph.add("Sub", x, graph.number(0.5)), graph.number(0.25))
+    x = graph.add("Pad", PICTURES, graph.constant(padding), mode="reflect")
+    x = graph.add("Div", graph.add("Sub", x, graph.constant(0.5)), graph.constant(0.25))
     x = graph.add("Sigmoid", _apply(graph, network.stages, x))
-    ends = (graph.constant(np.array(values)) for values in ([0, 0], [height, width], [2, 3]))
+    ends = map(graph.constant, ([0, 0], [height, width], [2, 3]))
     graph.add("Slice", x, *ends, output=STYLISED)
-    return graph.model([1, 3, height, width])
+    pictures, stylised = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 3, height, width])
+        for name in (PICTURES, STYLISED)
+    )
+    opset = [helper.make_opsetid("", 18)]
+    made = helper.make_model(
+        helper.make_graph(graph.nodes, "style", [pictures], [stylised], graph.constants),
+        opset_imports=opset,
+        # The oldest file format that has these operators, or older readers would refuse the file.
+        ir_version=helper.find_min_ir_version_for(opset),
+    )
+    onnx.checker.check_model(made)
+    return made
 
 
 class _Graph:
@@ -58,29 +68,13 @@ class _Graph:
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
         return name
 
-    def constant(self, values: NDArray | Tensor) -> str:
+    def constant(self, values: Tensor | Sequence[int] | float) -> str:
         """Add a tensor, integers as int64 and floats as float32, and return its name."""
-        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
+        array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.array(values)
         name = f"constant-{len(self.constants)}"
         kind = np.int64 if np.issubdtype(array.dtype, np.integer) else np.float32
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array, kind), name))
         return name
-
-    def number(self, value: float) -> str:
-        """Add a scalar and return its name."""
-        return self.constant(np.array(value))
-
-    def model(self, shape: Sequence[int]) -> onnx.ModelProto:
-        """The graph as a model with the input `PICTURES` and the output `STYLISED`, both of `shape`."""
-        pictures, stylised = (
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in (PICTURES, STYLISED)
-        )
-        graph = helper.make_graph(self.nodes, "style", [pictures], [stylised], self.constants)
-        opset = [helper.make_opsetid("", OPSET)]
-        # The oldest file format that has these operators, or older readers would refuse the file.
-        made = helper.make_model(graph, opset_imports=opset, ir_version=helper.find_min_ir_version_for(opset))
-        onnx.checker.check_model(made)
-        return made
 
 
 def _apply(graph: _Graph, stages: nn.Sequential, x: str) -> str:
@@ -146,7 +140,7 @@ def _convolved_in_blocks(graph: _Graph, conv: nn.Conv2d, x: str) -> str:
 
 def _padded(graph: _Graph, x: str, pixels: int, mode: str = "reflect") -> str:
     sides = [0, 0, pixels, pixels]
-    return graph.add("Pad", x, graph.constant(np.array([*sides, *sides])), mode=mode)
+    return graph.add("Pad", x, graph.constant([*sides, *sides]), mode=mode)
 
 
 def _bias(conv: nn.Conv2d) -> Tensor:

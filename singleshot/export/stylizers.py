@@ -1,7 +1,6 @@
 """Runs a style's network on frames of one size with one of the runtimes."""
 
 import tempfile
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from singleshot.errors import UserError, in_a_line
 from singleshot.export.runtimes import RUNTIMES, installed_version, open_runtime
-from singleshot.export.runtimes.protocol import ModelFiles, Prepared
+from singleshot.export.runtimes.protocol import ModelFiles
 from singleshot.export.style_graph import PICTURES, STYLISED, style_graph
 from singleshot.style.apply.strokes import small_size, with_strokes
 from singleshot.style.apply.stylize import StylizeSettings, finished, fits_whole
@@ -24,19 +23,16 @@ STYLIZERS: tuple[StylizerName, ...] = get_args(StylizerName)
 """Runtimes that stylise frames. `torch` works on every machine, in tiles, and on a GPU."""
 
 
-@dataclass(frozen=True)
-class StylizerParams:
-    """The runtime to stylise with, and the size of the frames."""
-
-    runtime: StylizerName
-    width: int
-    height: int
-    """Height of the frames in pixels, like `width`."""
-    settings: StylizeSettings
-
-
-def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int) -> Stylizer:
-    """Open the network in the file `model` with a runtime.
+def open_stylizer(
+    model: Path,
+    runtime: StylizerName,
+    width: int,
+    height: int,
+    settings: StylizeSettings,
+    device: str,
+    threads: int,
+) -> Stylizer:
+    """Open the network in the file `model` with a runtime, for frames of `width` x `height` pixels.
 
     A runtime other than `torch` computes as many frames at once as `threads` and memory allow, each on one
     thread. So the number of threads doesn't change a byte of the result, and no thread waits for another.
@@ -45,21 +41,26 @@ def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int
         UserError: the runtime can't run here, or the file is no style's model.
     """
     network, _ = load_model(model)
-    if params.runtime == "torch":
-        return torch_stylizer(network.to(device), params.settings)
-    if reason := unavailable(params.runtime):
-        raise UserError(f"--runtime {params.runtime}: {reason}; choose another, torch works anywhere")
-    height, width = small_size(params.height, params.width, params.settings.stroke)
+    if runtime == "torch":
+        return torch_stylizer(network.to(device), settings)
+    height, width = small_size(height, width, settings.stroke)
     at_once = threads
     while at_once > 1 and not fits_whole(at_once, width, height, network.width):
         at_once -= 1
     try:
-        prepared = prepare(model, replace(params, width=width, height=height), at_once)
+        if reason := unavailable(runtime):
+            raise RuntimeError(reason)
+        with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
+            path = Path(directory, "style.onnx")
+            onnx.save(style_graph(network, height, width), path)
+            # OpenVINO's threads are for all streams together, onnxruntime's for each call.
+            each = at_once if runtime.startswith("openvino") else 1
+            shapes = {PICTURES: (1, 3, height, width)}
+            adapter = open_runtime(runtime, streams=at_once)
+            prepared = adapter.prepare(ModelFiles(path, model, "dense"), shapes, each)
     except RuntimeError as error:  # from both runtimes; also from the OpenVINO adapter for another precision
-        reason = in_a_line(error)
-        raise UserError(
-            f"--runtime {params.runtime}: {reason}; choose another, torch works anywhere"
-        ) from error
+        reason = " ".join(str(error).split())
+        raise UserError(f"--runtime {runtime}: {reason}; choose another, torch works anywhere") from error
 
     def stylize_frames(frames: Tensor) -> Tensor:
         return torch.cat([stylize_frame(frame) for frame in frames.contiguous().split(1)])
@@ -68,22 +69,9 @@ def open_stylizer(model: Path, params: StylizerParams, device: str, threads: int
         return torch.from_numpy(prepared.run({PICTURES: picture.numpy()})[STYLISED])
 
     def stylize_frame(frame: Tensor) -> Tensor:
-        return finished(frame, with_strokes(frame, params.settings.stroke, draw), params.settings)
+        return finished(frame, with_strokes(frame, settings.stroke, draw), settings)
 
     return Stylizer(stylize_frames, at_once)
-
-
-def prepare(model: Path, params: StylizerParams, at_once: int) -> Prepared:
-    """Prepare a runtime other than `torch` for `PICTURES` (1, 3, H, W) from `at_once` concurrent threads."""
-    graph = style_graph(load_model(model)[0], params.height, params.width)
-    with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
-        path = Path(directory, "style.onnx")
-        onnx.save(graph, path)
-        runtime = open_runtime(params.runtime, streams=at_once)
-        # OpenVINO's threads are for all streams together, onnxruntime's for each call.
-        threads = at_once if params.runtime.startswith("openvino") else 1
-        shapes = {PICTURES: (1, 3, params.height, params.width)}
-        return runtime.prepare(ModelFiles(path, model, "dense"), shapes, threads)
 
 
 def fixed_runtime(settings: StylizeSettings) -> StylizerName:

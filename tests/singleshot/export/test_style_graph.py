@@ -24,7 +24,7 @@ def test_a_graph_computes_what_the_network_does(tmp_path, size):
 
 
 def test_equal_networks_give_equal_bytes(tmp_path):
-    network = open_style(save_style(tmp_path / "model.safetensors"), "dense").module
+    network = open_style(save_style(tmp_path / "model.safetensors")).module
     assert (
         style_graph(network, 20, 24).SerializeToString() == style_graph(network, 20, 24).SerializeToString()
     )

@@ -7,7 +7,7 @@ from small_networks import save_style
 
 from singleshot.errors import UserError
 from singleshot.export import stylizers
-from singleshot.export.stylizers import StylizerParams, fixed_runtime, open_stylizer, unavailable
+from singleshot.export.stylizers import fixed_runtime, open_stylizer, unavailable
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.model_file import load_model
 
@@ -30,7 +30,7 @@ def frames():
 def opened(model, runtime, settings=FLOAT32, threads=2):
     if reason := unavailable(runtime):
         pytest.skip(reason)
-    return open_stylizer(model, StylizerParams(runtime, 61, 46, settings), "cpu", threads)
+    return open_stylizer(model, runtime, 61, 46, settings, "cpu", threads)
 
 
 def steps(a, b):
@@ -89,4 +89,4 @@ def test_a_runtime_that_is_absent_or_takes_another_precision_is_named(model, mon
             opened(model, "openvino-f32")
     monkeypatch.setattr(stylizers, "installed_version", {"torch": "2"}.get)
     with pytest.raises(UserError, match=r"openvino-f32: .*not installed"):
-        open_stylizer(model, StylizerParams("openvino-f32", 61, 46, FLOAT32), "cpu", 1)
+        open_stylizer(model, "openvino-f32", 61, 46, FLOAT32, "cpu", 1)
