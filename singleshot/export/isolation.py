@@ -13,14 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from singleshot.export.runtimes import RUNTIMES, THREADS_ARE_FINAL, interpreter
+from singleshot.export.runtimes import RUNTIMES, interpreter
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision, Prepared, Runtime
 from singleshot.export.timing import Samples, time_calls
 from singleshot.io.own_process import OwnProcess, ProcessFailed
@@ -64,7 +64,7 @@ class Worker:
     def __init__(self, runtime: str, threads: int, time_limit_s: float) -> None:
         self.threads, self.time_limit_s = threads, time_limit_s
         self._runtime = (RUNTIMES[runtime].module, runtime)
-        self._process = _process(runtime, threads if runtime in THREADS_ARE_FINAL else None)
+        self._process = _process(runtime, threads if RUNTIMES[runtime].threads_are_final else None)
 
     def describe(self) -> Description:
         """Describe the runtime, once it is imported."""
@@ -93,16 +93,8 @@ def _process(runtime: str, threads: int | None) -> OwnProcess:  # noqa: ARG001 (
     return OwnProcess(python, {name: value for name, value in os.environ.items() if name not in THREADS})
 
 
-@dataclass(frozen=True)
-class _Network:
-    """The network that this process has prepared."""
-
-    prepared: Prepared
-    batches: Sequence[Arrays]
-    peak_was_reset: bool
-
-
-_network: _Network | None = None
+_network: tuple[Prepared, Sequence[Arrays], bool] | None = None
+"""The network that this process has prepared, its inputs' batches, and whether its memory is measured."""
 
 
 @functools.cache
@@ -126,12 +118,12 @@ def prepare(module: str, name: str, model: ModelFiles, inputs: Arrays, threads: 
     # Kernels are compiled anew, or the compile time would depend on earlier runs. PyTorch's own precompiled
     # headers (7 s), which it keeps elsewhere, are shared.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(scratch / name)
-    _free_memory()
+    gc.collect()  # gives the memory of the network before this one back, or it would count for this one
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
     peak_was_reset = _reset_peak_memory()
-    batches = [
-        {name: array[i].copy() for name, array in inputs.items()}
-        for i in range(len(next(iter(inputs.values()))))
-    ]
+    count = len(next(iter(inputs.values())))
+    batches = [{name: array[i].copy() for name, array in inputs.items()} for i in range(count)]
     shapes = {name: array.shape for name, array in batches[0].items()}
     start = time.perf_counter()
     prepared = _open(module, name).prepare(model, shapes, threads)
@@ -139,7 +131,7 @@ def prepare(module: str, name: str, model: ModelFiles, inputs: Arrays, threads: 
     first = prepared.run(batches[0])
     called = time.perf_counter()
     answers = [first, *map(prepared.run, batches[1:])]
-    _network = _Network(prepared, batches, peak_was_reset)
+    _network = prepared, batches, peak_was_reset
     outputs = {name: np.stack([answer[name] for answer in answers]) for name in first}
     return Report(outputs, prepared.precision, compiled - start, 1e3 * (called - compiled))
 
@@ -151,18 +143,11 @@ def measure(calls: int) -> Samples:
     `calls` is 1, because a call then takes long.
     """
     assert _network is not None
-    run, batches = _network.prepared.run, _network.batches
+    prepared, batches, peak_was_reset = _network
     if calls > 1:
-        run(batches[-1])
-    samples = time_calls([partial(run, batches[i % len(batches)]) for i in range(calls)])
-    return Samples(samples.wall_s, samples.cpu_s, _peak_memory() if _network.peak_was_reset else None)
-
-
-def _free_memory() -> None:
-    """Give the memory of the network before this one back to the system, or it would count for this one."""
-    gc.collect()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)
+        prepared.run(batches[-1])
+    samples = time_calls([partial(prepared.run, batches[i % len(batches)]) for i in range(calls)])
+    return replace(samples, peak_memory_bytes=_peak_memory() if peak_was_reset else None)
 
 
 def _reset_peak_memory() -> bool:

@@ -5,8 +5,8 @@ Imports only NumPy: a runtime's environment may lack everything else.
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -103,53 +103,45 @@ def undisturbed(turns: Sequence[Samples]) -> list[Samples]:
     return [turn for turn, share in zip(turns, shares, strict=True) if share >= DISTURBED_BELOW * usual]
 
 
-@dataclass
-class _Turns:
-    """The turns that one contender has to take, and has taken."""
-
-    contender: Contender
-    calls: int
-    """Number of calls in each turn."""
-    wanted: int
-    taken: list[Samples] = field(default_factory=list)
-
-    @classmethod
-    def warmed_up(cls, contender: Contender, seconds: float) -> "_Turns":
-        """Warm up a contender, and plan as many turns of about `TURN_S` as fill `seconds`."""
-        tries = [contender.measure(1)]
-        if sum(tries[0].wall_s) < max(seconds, LONG_S):
-            tries.append(contender.measure(1))
-        # The faster of two calls, so that a hiccup in the first doesn't make a fast network seem slow.
-        call_s = min(sum(samples.wall_s) for samples in tries)
-        if call_s >= TURN_S:
-            return cls(contender, 1, max(1, round(seconds / call_s)), tries)
-        call_s = float(np.median(contender.measure(math.ceil(TURN_S / call_s)).wall_s))
-        calls = math.ceil(TURN_S / call_s)
-        return cls(contender, calls, max(1, round(seconds / (calls * call_s))))
-
-    @property
-    def due(self) -> bool:
-        """Whether another turn is needed. Disturbed turns are repeated, up to twice the wanted number."""
-        done = len(undisturbed(self.taken)) if self.taken else 0
-        return done < self.wanted and len(self.taken) < 2 * self.wanted
-
-
 def take_turns(contenders: Mapping[str, Contender], seconds: float) -> dict[str, Timing | ProcessFailed]:
     """Time all contenders in turn, A B C A B C …, each for about `seconds`, one call at least.
 
     A contender that fails takes no further turns.
     """
-    outcomes: dict[str, Timing | ProcessFailed] = {}
-    turns: dict[str, _Turns] = {}
-    for name, contender in contenders.items():
-        try:
-            turns[name] = _Turns.warmed_up(contender, seconds)
-        except ProcessFailed as failure:
-            outcomes[name] = failure
-    while due := [name for name in turns if name not in outcomes and turns[name].due]:
-        for name in due:
+    outcomes: dict[str, list[Samples] | ProcessFailed] = {}
+    taking = {name: _turns(contender, seconds) for name, contender in contenders.items()}
+    while taking:
+        for name, turns in list(taking.items()):
             try:
-                turns[name].taken.append(contenders[name].measure(turns[name].calls))
+                outcomes[name] = next(turns)
+                continue
             except ProcessFailed as failure:
                 outcomes[name] = failure
-    return {name: outcomes.get(name) or Timing.of(turns[name].taken) for name in contenders}
+            except StopIteration:
+                pass
+            del taking[name]
+    return {
+        name: taken if isinstance(taken, ProcessFailed) else Timing.of(taken)
+        for name, taken in outcomes.items()
+    }
+
+
+def _turns(contender: Contender, seconds: float) -> Iterator[list[Samples]]:
+    """Warm up a contender, then have it take as many turns of about `TURN_S` as fill `seconds`, one a step.
+
+    Each step yields the turns up to then. Disturbed ones are repeated, up to twice the wanted number.
+    """
+    taken = [contender.measure(1)]
+    if sum(taken[0].wall_s) < max(seconds, LONG_S):
+        taken.append(contender.measure(1))
+    # The faster of two calls, so that a hiccup in the first doesn't make a fast network seem slow.
+    calls, call_s = 1, min(sum(samples.wall_s) for samples in taken)
+    if call_s < TURN_S:
+        taken = []
+        call_s = float(np.median(contender.measure(math.ceil(TURN_S / call_s)).wall_s))
+        calls = math.ceil(TURN_S / call_s)
+    yield taken
+    wanted = max(1, round(seconds / (calls * call_s)))
+    while len(taken) < 2 * wanted and (not taken or len(undisturbed(taken)) < wanted):
+        taken.append(contender.measure(calls))
+        yield taken

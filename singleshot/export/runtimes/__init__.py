@@ -9,7 +9,7 @@ import ast
 import importlib
 import pkgutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
@@ -56,9 +56,6 @@ def _literal(path: Path) -> Mapping[str, Any]:
 
 RUNTIMES = _declared()
 """All runtimes with an adapter, sorted by name. OpenVINO is nGraph's successor."""
-ISOLATED = frozenset(name for name, own in RUNTIMES.items() if own.isolated)
-THREADS_ARE_FINAL = frozenset(name for name, own in RUNTIMES.items() if own.threads_are_final)
-SLOW_TO_PREPARE = frozenset(name for name, own in RUNTIMES.items() if own.slow_to_prepare)
 
 
 def open_runtime(name: str, streams: int = 1) -> Runtime:
@@ -75,7 +72,7 @@ def open_runtime(name: str, streams: int = 1) -> Runtime:
 
 def interpreter(name: str) -> Path | None:
     """The Python interpreter that `name` runs in; None if its environment isn't built."""
-    if name not in ISOLATED:
+    if not RUNTIMES[name].isolated:
         return Path(sys.executable)
     from singleshot.export.environment import tensorflow_python
 
@@ -88,26 +85,11 @@ def installed_version(name: str) -> str | None:
     Raises:
         KeyError: `name` is not one of :data:`RUNTIMES`.
     """
-    python = interpreter(name)
+    runtime, python = RUNTIMES[name], interpreter(name)
     if python is None:
         return None
     elsewhere = [str(path) for path in python.parents[1].glob("lib/python*/site-packages")]
-    for package in RUNTIMES[name].packages:
-        for found in distributions(name=package, path=elsewhere if name in ISOLATED else sys.path):
+    for package in runtime.packages:
+        for found in distributions(name=package, path=elsewhere if runtime.isolated else sys.path):
             return found.version
     return None
-
-
-@dataclass(frozen=True)
-class RuntimeAt:
-    """A runtime and its installed version, so that another version is measured anew."""
-
-    name: str
-    """One of :data:`RUNTIMES`."""
-    version: str | None
-    """Installed version; None if the runtime isn't installed."""
-
-
-def runtimes_here(names: Sequence[str]) -> tuple[RuntimeAt, ...]:
-    """The runtimes with their installed versions, which are looked up without importing any runtime."""
-    return tuple(RuntimeAt(name, installed_version(name)) for name in names)

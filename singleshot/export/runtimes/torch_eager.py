@@ -37,7 +37,8 @@ class TorchEager(Runtime):
     def prepare(self, model: ModelFiles, shapes: Shapes, threads: int) -> Prepared:  # noqa: ARG002
         """Move the network to the device."""
         set_threads(threads)
-        forbid_tf32()
+        # Full float32 also on a GPU, where cuDNN's convolutions use TF32 by default.
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
         network = read_network(model)
         return Prepared(runner(network, network.module.to(self._device), self._device), "float32")
 
@@ -54,22 +55,16 @@ def set_threads(threads: int) -> None:
         torch.set_num_interop_threads(1)
 
 
-def forbid_tf32() -> None:
-    """Compute in full float32 also on a GPU, where cuDNN's convolutions use TF32 by default."""
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-
-
 def runner(network: Network, module: Callable[..., Any], device: torch.device) -> Callable[[Arrays], Arrays]:
     """Turn `module`, which computes `network`, into a function of arrays."""
-    names = [graph_input.name for graph_input in network.inputs]
+    names, outputs = [each.name for each in network.card.inputs], network.card.outputs
 
     @torch.inference_mode()
     def run(inputs: Arrays) -> Arrays:
         # Copying the results to the CPU waits until a GPU is done.
         results = module(*(torch.from_numpy(inputs[name]).to(device) for name in names))
         results = (results,) if isinstance(results, torch.Tensor) else results
-        return {name: result.cpu().numpy() for name, result in zip(network.outputs, results, strict=True)}
+        return {name: result.cpu().numpy() for name, result in zip(outputs, results, strict=True)}
 
     return run
 

@@ -6,8 +6,8 @@ import small_graphs
 import toy_runtimes
 from waiting import PATIENCE_S
 
-from singleshot.export import isolation
 from singleshot.export.isolation import Worker
+from singleshot.export.runtimes import RUNTIMES, Declared
 from singleshot.export.runtimes.protocol import ModelFiles
 from singleshot.io.own_process import ProcessFailed, TookTooLong
 
@@ -60,7 +60,8 @@ def test_one_that_dies_or_hangs_is_replaced(prepare):
 
 
 def test_workers_of_a_runtime_share_its_process_unless_its_threads_are_final(toys, monkeypatch):
-    monkeypatch.setattr(isolation, "THREADS_ARE_FINAL", {"toy-missing"})
+    final = Declared("toy_runtimes", (), threads_are_final=True)
+    monkeypatch.setitem(RUNTIMES, "toy-missing", final)
     for name, shared in (("toy", True), ("toy-missing", False)):
         one, two = (Worker(name, threads, PATIENCE_S) for threads in (1, 2))
         assert (one._process is two._process) == shared
