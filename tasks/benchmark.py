@@ -1,7 +1,7 @@
 """Task: run one network on all runtimes: whether their outputs match PyTorch's, and how fast they are."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,22 +9,21 @@ from itertools import product
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Annotated, Literal
+from typing import Literal
 
 import joblib
 import numpy as np
 import torch
-from annotated_types import MinLen
 from numpy.typing import NDArray
 from torch import Tensor
 
 from singleshot.export.classifier import PREPARATIONS, ClassifierCard, Preparation, top
-from singleshot.export.isolation import Report, Worker
+from singleshot.export.isolation import Worker
 from singleshot.export.measurement import InputSize, Measurement
 from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import read_card, unbatched_shapes
 from singleshot.export.parity import Parity, Reference, compare, random_inputs, reference
-from singleshot.export.runtimes import NOT_INSTALLED, SLOW_TO_PREPARE, RuntimeAt
+from singleshot.export.runtimes import NOT_INSTALLED, RUNTIMES
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision
 from singleshot.export.timing import Timing, take_turns
 from singleshot.export.to_onnx import Network
@@ -47,8 +46,9 @@ DECIMALS = 6
 class BenchmarkParams:
     """What a network is run on, and on which inputs."""
 
-    runtimes: Annotated[tuple[RuntimeAt, ...], MinLen(1)]
-    sizes: Annotated[tuple[InputSize, ...], MinLen(1)]
+    runtimes: Mapping[str, str | None]
+    """The installed version of each runtime, so that another is measured anew; None if it isn't installed."""
+    sizes: tuple[InputSize, ...]
     measurement: Measurement
     environment: Environment | None = None
     """Where a policy acts; None for other networks."""
@@ -132,7 +132,8 @@ def benchmark(job: Job) -> Iterator[Event]:
     rows: list[TimingRow] = []
     case: list[TimingRow] = []
     outputs: dict[str, Arrays] = {}
-    with _Bench(job) as bench:
+    with TemporaryDirectory(prefix="singleshot-") as scratch, ThreadPoolExecutor(joblib.cpu_count()) as pool:
+        bench = _Bench(job, Path(scratch), pool)
         for n, (threads_now, size) in enumerate(cases, start=1):
             case, outputs = bench.measure(threads_now, size)
             rows += case
@@ -172,38 +173,41 @@ class _Examples:
 
 
 class _Bench:
-    """A network, and what its runtimes are asked; a context manager that removes their compilers' files."""
+    """A network, and what its runtimes are asked."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, scratch: Path, pool: ThreadPoolExecutor) -> None:
         self.params: BenchmarkParams = job.params
         self.card = read_card(job.inputs["onnx"])
         self.files = ModelFiles(job.inputs["onnx"], job.inputs["source"], self.card.form)
         self.network = open_network(self.files.source, self.card.form)
         self.asked = list(product(self.params.photos, PREPARATIONS))
         """Photos of a classifier, with their preparations."""
-        self._fixed = self._photos(job.inputs["photos"]) if self.asked else None
-        if self.network.kind == "policy":
+        self._fixed: Arrays | None = None
+        if self.asked:
+            self.classifier = ClassifierCard.of(self.network.card.details)
+            photos, wanted = PhotoSet.open(job.inputs["photos"]), self.classifier.preprocessing
+            prepared = [PREPARATIONS[how](photos.read(photo), wanted) for photo, how in self.asked]
+            self._fixed = {"pictures": torch.stack(prepared).numpy()}
+        elif self.network.card.kind == "policy":
             self._fixed = _visited(self.network, self.params)
         self._examples: dict[InputSize | None, _Examples] = {}
-        self._scratch = TemporaryDirectory(prefix="singleshot-")
-        self._pool = ThreadPoolExecutor(joblib.cpu_count())
-
-    def __enter__(self) -> "_Bench":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._pool.shutdown()
-        self._scratch.cleanup()
+        self._scratch, self._pool = scratch, pool
 
     def measure(self, threads: int, size: InputSize) -> tuple[list[TimingRow], dict[str, Arrays]]:
         """The row of each runtime, and the outputs (examples, …) of those that gave some."""
-        examples = self._examples_of(size)
+        # The same for all numbers of threads, and mostly for all batch sizes, since float64 is slow.
+        key = None if self._fixed else size
+        if key not in self._examples:
+            sizes = {"batch": size.batch, "height": size.size_px, "width": size.size_px}
+            inputs = self._fixed or random_inputs(self.network.card.inputs, sizes, seed=0)
+            self._examples[key] = _Examples(inputs, reference(self.network, inputs))
+        limit = self.params.measurement.time_limit_s
         # Compilers run in parallel, each in its own process, and finish before anything is timed.
-        prepare = partial(self._prepare, threads=threads, size=size, examples=examples)
-        slow_first = sorted(self.params.runtimes, key=lambda runtime: runtime.name not in SLOW_TO_PREPARE)
+        prepare = partial(self._prepare, threads=threads, size=size, examples=self._examples[key])
+        slow_first = sorted(self.params.runtimes, key=lambda name: not RUNTIMES[name].slow_to_prepare)
         prepared = {row.runtime: (row, outputs) for row, outputs in self._pool.map(prepare, slow_first)}
-        rows = {runtime.name: prepared[runtime.name][0] for runtime in self.params.runtimes}
-        right = {name: self._worker(name, threads) for name, row in rows.items() if row.status == "ok"}
+        rows = {name: prepared[name][0] for name in self.params.runtimes}
+        right = {name: Worker(name, threads, limit) for name, row in rows.items() if row.status == "ok"}
         for name, timing in take_turns(right, self.params.measurement.seconds).items():
             if isinstance(timing, ProcessFailed):
                 rows[name] = replace(rows[name], status="failed", reason=str(timing))
@@ -212,28 +216,27 @@ class _Bench:
         return list(rows.values()), {name: outputs for name, (_, outputs) in prepared.items() if outputs}
 
     def _prepare(
-        self, runtime: RuntimeAt, threads: int, size: InputSize, examples: _Examples
+        self, name: str, threads: int, size: InputSize, examples: _Examples
     ) -> tuple[TimingRow, Arrays]:
+        version = self.params.runtimes[name]
         row = TimingRow(
             model=self.card.cell,
-            runtime=runtime.name,
+            runtime=name,
             threads=threads,
             size=size,
-            version=runtime.version or "",
+            version=version or "",
             form=self.card.form,
             file_bytes=self.files.onnx.stat().st_size,
         )
-        if runtime.version is None:
+        if version is None:
             return replace(row, status="unavailable", reason=NOT_INSTALLED), {}
         try:
-            worker = self._worker(runtime.name, threads)
-            description = worker.describe()
-            if description.unavailable:
-                return replace(row, status="unavailable", reason=description.unavailable), {}
-            row = replace(row, device=description.device, version=description.version)
-            report: Report = worker.prepare(
-                self.files, examples.batches(size.batch), Path(self._scratch.name)
-            )
+            worker = Worker(name, threads, self.params.measurement.time_limit_s)
+            here = worker.describe()
+            if here.unavailable:
+                return replace(row, status="unavailable", reason=here.unavailable), {}
+            row = replace(row, device=here.device, version=here.version)
+            report = worker.prepare(self.files, examples.batches(size.batch), self._scratch)
         except ProcessFailed as failure:
             return replace(row, status="failed", reason=str(failure)), {}
         outputs = examples.unbatched(report.outputs)
@@ -249,28 +252,6 @@ class _Bench:
         )
         return row, outputs
 
-    def _worker(self, name: str, threads: int) -> Worker:
-        return Worker(name, threads, self.params.measurement.time_limit_s)
-
-    def _examples_of(self, size: InputSize) -> _Examples:
-        """The same for all numbers of threads, and mostly for all batch sizes, since float64 is slow."""
-        key = None if self._fixed else size
-        if key not in self._examples:
-            sizes = {"batch": size.batch, "height": size.size_px, "width": size.size_px}
-            inputs = self._fixed or random_inputs(self.network.inputs, sizes, seed=0)
-            self._examples[key] = _Examples(inputs, reference(self.network, inputs))
-        return self._examples[key]
-
-    def _photos(self, directory: Path) -> Arrays:
-        """Every photo with every preparation: `pictures` (photo and preparation, 3, S, S)."""
-        photos, card = PhotoSet.open(directory), self._classifier
-        prepared = [PREPARATIONS[how](photos.read(photo), card.preprocessing) for photo, how in self.asked]
-        return {"pictures": torch.stack(prepared).numpy()}
-
-    @property
-    def _classifier(self) -> ClassifierCard:
-        return ClassifierCard.of(self.network.details)
-
     def answers(self, row: TimingRow, outputs: Arrays | None) -> Iterator[AnswerRow]:
         """The answers of one runtime. A runtime that is too inexact to be timed answers all the same."""
         if outputs is None:
@@ -280,17 +261,16 @@ class _Bench:
         if not logits.isfinite().all():
             yield AnswerRow(None, None, row.runtime, "failed", "returned NaN or infinity")
             return
-        right = torch.from_numpy(self._examples[None].reference.outputs["logits"])
+        right = torch.from_numpy(self._examples[None].reference.exact)
         for (photo, how), its_logits, exact in zip(self.asked, logits, right, strict=True):
             same = _top5(its_logits) == _top5(exact)
-            for rank, answer in enumerate(top(its_logits, self._classifier.labels, ANSWERS), start=1):
-                probability = round(answer.probability, DECIMALS)
-                yield AnswerRow(photo, how, row.runtime, "ok", "", rank, answer.label, probability, same)
+            for rank, (label, probability) in enumerate(top(its_logits, self.classifier.labels, ANSWERS), 1):
+                rounded = round(probability, DECIMALS)
+                yield AnswerRow(photo, how, row.runtime, "ok", "", rank, label, rounded, same)
 
     def agreement(self, answers: Sequence[AnswerRow]) -> dict[str, float]:
         """A classifier's metrics."""
-        right = self._examples[None].reference.outputs["logits"].argmax(axis=1)
-        first = dict(zip(self.asked, right, strict=True))
+        first = dict(zip(self.asked, self._examples[None].reference.exact.argmax(axis=1), strict=True))
         survived = fmean(first[photo, "right"] == first[photo, "reported"] for photo in self.params.photos)
         same: dict[str, list[bool]] = defaultdict(list)
         for row in answers:
@@ -305,13 +285,13 @@ def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.
 
     A policy without an environment gets random ones.
     """
-    details, steps = network.details, params.measurement.rollout_steps
+    details, steps = network.card.details, params.measurement.rollout_steps
     if params.environment is None or not params.environment.id:
-        return random_inputs(network.inputs, {"samples": 1, **details, "batch": steps}, seed=0)
+        return random_inputs(network.card.inputs, {"samples": 1, **details, "batch": steps}, seed=0)
     environment = make_environment(params.environment)
     bounds = ActionBounds(**details["bounds"]) if details["bounds"] else None
     generator = stream("benchmark", 0)
-    _, *shapes = unbatched_shapes(network.inputs, details).values()
+    _, *shapes = unbatched_shapes(network.card.inputs, details).values()
     observation, _ = environment.reset(seed=0)
     visited = []
     for _ in range(steps):
@@ -328,7 +308,7 @@ def _visited(network: Network, params: BenchmarkParams) -> dict[str, NDArray[np.
     environment.close()
     return {
         each.name: torch.cat(values).numpy()
-        for each, values in zip(network.inputs, zip(*visited, strict=True), strict=True)
+        for each, values in zip(network.card.inputs, zip(*visited, strict=True), strict=True)
     }
 
 

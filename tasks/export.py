@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import onnx
 import pandas
@@ -24,6 +24,7 @@ from tasks.reporting.scores import agent_scores
 from tasks.reporting.statistics import BootstrapConfig, t_half_width
 from tasks.tables import write_csv
 
+FLOAT = onnx.TensorProto.FLOAT
 COMPARED: Mapping[Kind, Sequence[Mapping[str, int]]] = {
     "policy": [{"batch": batch, "samples": samples} for batch, samples in [(1, 10), (8, 3), (256, 1)]],
     "style": [
@@ -68,11 +69,10 @@ class ExportRow:
     """The same for float32 in PyTorch; for a compacted network, the value of its masked form."""
 
 
-def graph_name(cell: str, form: Form, sparse: bool = False) -> str:
+def graph_name(cell: str, form: Form | Literal["sparse"]) -> str:
     """Name of a network's file, e.g. `hopper-bcq-snip-0.95-seed-0-compacted.onnx`."""
-    slug = cell.replace("/", "-").lower()
-    suffix = "-sparse" if sparse else "-compacted" if form == "compacted" else ""
-    return f"{slug}{suffix}.onnx"
+    suffix = f"-{form}" if form in ("compacted", "sparse") else ""
+    return f"{cell.replace('/', '-').lower()}{suffix}.onnx"
 
 
 @dataclass(frozen=True)
@@ -151,22 +151,37 @@ def _export(
     Raises:
         ArithmeticError: onnxruntime's outputs for a file are off by more than rounding explains.
     """
-    rows = []
-    inputs = [random_inputs(networks[0].inputs, sizes, seed=0) for sizes in COMPARED[networks[0].kind]]
+    rows: list[ExportRow] = []
+    dense = networks[0].card
+    inputs = [random_inputs(dense.inputs, sizes, seed=0) for sizes in COMPARED[dense.kind]]
     references = [reference(networks[0], arrays) for arrays in inputs]
     for network in networks:
-        graph = to_onnx(network, card_of(network, params.cell, job.commit, source, score), params.opset)
-        graphs = {graph_name(params.cell, network.form): graph}
-        if params.sparse_initializers and network.form == "masked":
-            name = graph_name(params.cell, network.form, sparse=True)
-            graphs[name] = with_sparse_initializers(graph)
-        for name, made in graphs.items():
-            onnx.save(made, job.output / name)
-            error = _largest_error(job.output / name, inputs, references)
-            rows.append(_row(params, network, job.output / name, made, error, references))
-            form = network.form if made is graph else "sparse"
-            values = {"bytes": rows[-1].bytes, "parameters": rows[-1].parameters, "max_abs_error": error}
-            yield Metrics(0, {f"{key}_{form}": value for key, value in values.items()})
+        card = card_of(network, params.cell, job.commit, source, score)
+        graph = to_onnx(network, card, params.opset)
+        graphs: dict[Form | Literal["sparse"], onnx.ModelProto] = {card.form: graph}
+        if params.sparse_initializers and card.form == "masked":
+            graphs["sparse"] = with_sparse_initializers(graph)
+        for form, made in graphs.items():
+            path = job.output / graph_name(params.cell, form)
+            onnx.save(made, path)
+            stored = [*made.graph.initializer, *(sparse.values for sparse in made.graph.sparse_initializer)]
+            numbers = [math.prod(each.dims) for each in stored if each.dims and each.data_type == FLOAT]
+            row = ExportRow(
+                model=params.cell,
+                kind=card.kind,
+                form=card.form,
+                sparsity=card.sparsity,
+                file=path.name,
+                sparse_initializers=bool(made.graph.sparse_initializer),
+                opset=params.opset,
+                parameters=sum(numbers),
+                bytes=path.stat().st_size,
+                max_abs_error=_largest_error(path, inputs, references),
+                torch_error=max(exact.torch_error for exact in references),
+            )
+            rows.append(row)
+            measured = ("bytes", "parameters", "max_abs_error")
+            yield Metrics(0, {f"{name}_{form}": getattr(row, name) for name in measured})
     write_csv(job.output / "exports.csv", ExportRow, rows)
 
 
@@ -179,30 +194,6 @@ def _largest_error(path: Path, inputs: Sequence[Arrays], references: Sequence[Re
             raise ArithmeticError(f"{path.name}: with inputs {sizes}, onnxruntime: {reason}")
         errors.append(parity.max_abs_error or 0.0)
     return max(errors)
-
-
-def _row(
-    params: ExportParams,
-    network: Network,
-    path: Path,
-    graph: onnx.ModelProto,
-    error: float,
-    references: Sequence[Reference],
-) -> ExportRow:
-    stored = [*graph.graph.initializer, *(sparse.values for sparse in graph.graph.sparse_initializer)]
-    return ExportRow(
-        model=params.cell,
-        kind=network.kind,
-        form=network.form,
-        sparsity=network.sparsity,
-        file=path.name,
-        sparse_initializers=bool(graph.graph.sparse_initializer),
-        opset=params.opset,
-        parameters=sum(math.prod(t.dims) for t in stored if t.dims and t.data_type == onnx.TensorProto.FLOAT),
-        bytes=path.stat().st_size,
-        max_abs_error=error,
-        torch_error=max(exact.torch_error for exact in references),
-    )
 
 
 def score_of(evaluations: pandas.DataFrame, environment: Environment | None) -> AgentScore:

@@ -74,9 +74,40 @@ def toys(monkeypatch):
     """The runtimes of toy_runtimes.py, by their names."""
     from singleshot.export.runtimes import RUNTIMES, Declared
 
-    names = ["missing", "raises", "wrong", "dies", "dies-later", "hangs", "chatters", "greedy"]
+    names = ["missing", "absent", "raises", "wrong", "dies", "dies-later", "hangs", "chatters", "greedy"]
     for name in ("toy", *(f"toy-{name}" for name in names)):
         monkeypatch.setitem(RUNTIMES, name, Declared("toy_runtimes", ()))
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """Exports of a pruned BCQ agent (`bcq`) and of a style (`style`).
+
+    Each is a directory with `source.safetensors`, `scores.csv` of six evaluations, the graphs in `out`, and
+    the metrics.
+    """
+    from types import SimpleNamespace
+
+    from small_networks import save_agent, save_scores, save_style
+
+    from tasks.export import ExportParams, export_policy, export_style
+    from tasks.job import Job
+
+    def export(task, cell, save, *arguments):
+        path = tmp_path_factory.mktemp("exported")
+        inputs = {
+            "source": save(path / "source.safetensors", *arguments),
+            "scores": save_scores(path / "scores.csv", [90, 1, 2, 3, 4, 5]),
+        }
+        (path / "out").mkdir()
+        params = ExportParams(cell, opset=20, sparse_initializers=True)
+        metrics = list(task([Job(params, inputs, path / "out", commit="0123abc")]))
+        return SimpleNamespace(source=inputs["source"], out=path / "out", metrics=metrics)
+
+    return SimpleNamespace(
+        bcq=export(export_policy, "Hopper/bcq/random-0.98/seed-0", save_agent, "bcq", 0.98),
+        style=export(export_style, "styles/dots", save_style),
+    )
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,7 @@ FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
 TRIED = {"batch": 2, "samples": 2, "height": 32, "width": 40}
 """Sizes of the inputs with which each graph is tried."""
-TOLD_S = 5.0
-"""Time between lines that say how many graphs have been tried."""
-_VARIANT = re.compile(r"/(\w+(?:-shuffled)?)-(0\.\d+)(?:/|$)")
+_VARIANT = re.compile(r"/([\w-]+)-0\.\d+/")
 
 
 @dataclass(frozen=True)
@@ -99,29 +96,21 @@ def try_models(models: Sequence[Model]) -> None:
     Raises:
         UserError: a graph can't be computed, or only for one input at once, or gives no numbers.
     """
-    told = time.monotonic()
-    for number, model in enumerate(models):
-        if time.monotonic() - told > TOLD_S:
-            print(f"{number} of {len(models)} networks have been tried", flush=True)
-            told = time.monotonic()
+    for model in models:
+        card, generator = model.card, np.random.default_rng(0)
         with _blamed_on(model.path):
-            _try(model)
-
-
-def _try(model: Model) -> None:
-    card, generator = model.card, np.random.default_rng(0)
-    sizes = TRIED | dict(card.details)
-    inputs = {
-        each.name: generator.uniform(each.test_low, each.test_high, each.shape_at(sizes)).astype(np.float32)
-        for each in card.inputs
-    }
-    outputs = load_onnx(model.path, threads=1)(**inputs)
-    wanted = {"policy": "action", "style": "stylised", "classifier": "logits"}
-    if not np.isfinite(outputs[wanted[card.kind]]).all():
-        raise UserError(f"{model.path}: its answers are no numbers, nor are some weights; export it again")
-    if card.kind == "policy":
-        Policy(model)
-        str(card.details["environment"])
+            shapes = [each.shape_at(TRIED | dict(card.details)) for each in card.inputs]
+            inputs = {
+                each.name: generator.uniform(each.test_low, each.test_high, shape).astype(np.float32)
+                for each, shape in zip(card.inputs, shapes, strict=True)
+            }
+            outputs = load_onnx(model.path, threads=1)(**inputs)
+            answer = outputs[{"policy": "action", "style": "stylised", "classifier": "logits"}[card.kind]]
+            if not np.isfinite(answer).all():
+                raise ValueError("its answers are no numbers, nor are some weights")
+            if card.kind == "policy":
+                Policy(model)
+                str(card.details["environment"])
 
 
 @contextlib.contextmanager
@@ -132,14 +121,11 @@ def _blamed_on(path: Path) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(
-            f"{path}: its card does not describe its graph ({in_a_line(error)}); export it again"
-        ) from error
+        raise UserError(f"{path}: not as its card says ({in_a_line(error)}); export it again") from error
 
 
 def _painting(model: Model) -> Path | None:
-    style = model.name.split("/")[0]
-    files = (folder / style / "painting.png" for folder in (PAINTINGS, LEARNED))
+    files = (folder / model.name / "painting.png" for folder in (PAINTINGS, LEARNED))
     return next(filter(Path.exists, files), None) if model.card.kind == "style" else None
 
 
@@ -166,7 +152,7 @@ def _export(source: Path, graph: Path, opset: int) -> None:
     from singleshot.export.model_files import open_style
     from singleshot.export.to_onnx import card_of, to_onnx
 
-    network = open_style(source, "dense")
+    network = open_style(source)
     card = card_of(network, f"styles/{source.parent.name}", git_commit(), source)
     with whole_file(graph) as partial:
         onnx.save(to_onnx(network, card, opset), partial)

@@ -19,7 +19,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
 from singleshot.export.measurement import InputSize, Measurement
 from singleshot.export.onnx_model import Form
-from singleshot.export.runtimes import RUNTIMES, runtimes_here
+from singleshot.export.runtimes import RUNTIMES, installed_version
 from tasks.benchmark import BenchmarkParams, benchmark
 from tasks.tables import concatenate
 
@@ -50,7 +50,7 @@ def benchmark_cells(config: Config) -> Iterator[Cell]:
     """
     measured = config.deployment.benchmark
     settings = Measurement(**{each.name: getattr(measured, each.name) for each in fields(Measurement)})
-    runtimes = runtimes_here(measured.runtimes)
+    runtimes = {name: installed_version(name) for name in measured.runtimes}
     states = BenchmarkParams(runtimes, tuple(InputSize(batch) for batch in measured.batches), settings)
     agents = list(benchmarked_agents(config))
     if not agents:
@@ -69,7 +69,7 @@ def _cell(source: TrainedNetwork, form: Form, params: BenchmarkParams, **more: P
     inputs = {"onnx": source.graph(form), "source": source.path, **more}
     tags = {**source.tags, "form": form}
     # The modules that the task imports by name.
-    modules = (*source.modules, *(RUNTIMES[runtime.name].module for runtime in params.runtimes))
+    modules = (*source.modules, *(RUNTIMES[name].module for name in params.runtimes))
     return Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=modules)
 
 

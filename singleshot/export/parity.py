@@ -39,17 +39,18 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class Reference:
-    """The expected outputs of a network for certain inputs."""
+    """The expected outputs of a network for certain inputs: of its first output, and of BCQ's choice."""
 
-    outputs: Arrays
-    """Outputs in float64, except BCQ's `choice`, which is int64."""
+    name: str
+    """Name of the first output."""
+    exact: NDArray[np.float64]
+    """The first output; for BCQ the candidates' actions (batch, samples, action)."""
     torch_error: float
-    """Largest error of PyTorch's float32 in any element of any output; for BCQ, in any candidate's action."""
-    candidates: Arrays | None = None
-    """BCQ's candidates in float64: `actions` (batch, samples, action) and the critic's `values` (batch,
-    samples); None for any other network."""
+    """Largest error of PyTorch's float32 in any element."""
+    values: NDArray[np.float64] | None = None
+    """The critic's values of BCQ's candidates (batch, samples); None for any other network."""
     torch_value_error: float = 0.0
-    """Largest error of BCQ's values in PyTorch's float32."""
+    """Largest error of these values in PyTorch's float32."""
 
 
 @dataclass(frozen=True)
@@ -88,21 +89,22 @@ def reference(network: Network, inputs: Arrays) -> Reference:
     """
     exact_module = copy.deepcopy(network.module).double()
 
-    def exact_and_errors(inputs: Sequence[Tensor]) -> tuple[Arrays, dict[str, float]]:
-        exact = _run(exact_module, network, [tensor.double() for tensor in inputs])
-        single = _run(network.module, network, inputs)
-        return exact, {name: _error(single[name], array) for name, array in exact.items()}
+    def exact_and_errors(inputs: Sequence[Tensor]) -> tuple[list[NDArray], list[float]]:
+        exact = _run(exact_module, [tensor.double() for tensor in inputs])
+        return exact, list(map(_error, _run(network.module, inputs), exact))
 
-    given = [torch.from_numpy(np.ascontiguousarray(inputs[i.name])) for i in network.inputs]
+    given = [torch.from_numpy(np.ascontiguousarray(inputs[each.name])) for each in network.card.inputs]
     exact, errors = exact_and_errors(given)
-    if copies := math.ceil(FEWEST / min(array.size for array in exact.values())) - 1:
-        _, near = exact_and_errors(_neighbours(given, copies))
-        errors = {name: max(error, near[name]) for name, error in errors.items()}
-    if not isinstance(network.module, BCQPolicy):
-        return Reference(exact, max(errors.values()))
-    choice = exact["values"].argmax(axis=1)
-    outputs = {"action": exact["actions"][np.arange(len(choice)), choice], "choice": choice}
-    return Reference(outputs, errors["actions"], exact, errors["values"])
+    if copies := math.ceil(FEWEST / min(array.size for array in exact)) - 1:
+        # The batch repeated, with each number changed by up to 0.1 %, the same way every time.
+        generator = torch.Generator().manual_seed(0)
+        repeated = [tensor.repeat(copies, *[1] * (tensor.ndim - 1)) for tensor in given]
+        near = [x * (1 + 1e-3 * (2 * torch.rand(x.shape, generator=generator) - 1)) for x in repeated]
+        errors = list(map(max, errors, exact_and_errors(near)[1]))
+    name = network.card.outputs[0]
+    if isinstance(network.module, BCQPolicy):
+        return Reference(name, exact[0], errors[0], exact[1], errors[1])
+    return Reference(name, exact[0], errors[0])
 
 
 def compare(outputs: Arrays, reference: Reference, precision: Precision) -> tuple[Parity, str]:
@@ -116,20 +118,27 @@ def compare(outputs: Arrays, reference: Reference, precision: Precision) -> tupl
     Returns:
         The errors, and the reason why the outputs are not accepted; empty if they are.
     """
-    multiple, expected = MULTIPLES[precision], reference.outputs
-    largest = max(float(np.abs(exact).max()) for name, exact in expected.items() if name != "choice")
+    multiple, exact, values = MULTIPLES[precision], reference.exact, reference.values
+    rows = np.arange(len(exact))
+    best = None if values is None else values.argmax(axis=1)
+    expected = exact if best is None else exact[rows, best]
+    largest = float(np.abs(expected).max())
     tolerance = multiple * max(reference.torch_error, _rounding(largest))
-    if malformed := _malformed(outputs, reference):
-        return Parity(tolerance=tolerance), malformed
+    found = outputs.get(reference.name, np.empty(0))
+    if found.shape != expected.shape or not np.isfinite(found).all():
+        told = f"output {reference.name!r} is {found.shape}, not {expected.shape}, or has NaN or infinity"
+        return Parity(tolerance=tolerance), told
     same_choices, gap, tie = None, 0.0, 0.0
-    if reference.candidates:
-        values, choices = reference.candidates["values"], outputs["choice"]
-        rows = np.arange(len(values))
-        same_choices = float((choices == expected["choice"]).mean())
-        expected = {"action": reference.candidates["actions"][rows, choices]}
-        gap = float((values.max(axis=1) - values[rows, choices]).max())
+    if values is not None:
+        choices = outputs.get("choice", np.empty(0))
+        if choices.shape != rows.shape or not np.isin(choices, range(values.shape[1])).all():
+            told = f"output 'choice' isn't indices of {values.shape[1]} samples"
+            return Parity(tolerance=tolerance), told
+        same_choices = float((choices == best).mean())
+        expected = exact[rows, choices.astype(int)]
+        gap = float((values.max(axis=1) - values[rows, choices.astype(int)]).max())
         tie = 2 * multiple * max(reference.torch_value_error, _rounding(float(np.abs(values).max())))
-    error = max(_error(outputs[name], exact) for name, exact in expected.items())
+    error = _error(found, expected)
     reason = ""
     if error > tolerance:
         reason = f"off by {error:.2g}; accepted is {tolerance:.2g}, {multiple:g} times PyTorch's own error"
@@ -140,37 +149,12 @@ def compare(outputs: Arrays, reference: Reference, precision: Precision) -> tupl
     return Parity(error, error / max(largest, _TINY), tolerance, same_choices), reason
 
 
-def _run(module: nn.Module, network: Network, inputs: Sequence[Tensor]) -> dict[str, NDArray]:
-    """Outputs by name; for BCQ, `actions` and `values` of the candidates instead."""
+def _run(module: nn.Module, inputs: Sequence[Tensor]) -> list[NDArray]:
+    """The first output; for BCQ, actions and values of the candidates."""
     if isinstance(module, BCQPolicy):
-        actions, values = module.candidates(*inputs)
-        return {"actions": actions.numpy(), "values": values.numpy()}
+        return [tensor.numpy() for tensor in module.candidates(*inputs)]
     outputs = module(*inputs)
-    tensors = outputs if isinstance(outputs, tuple) else (outputs,)
-    return {name: tensor.numpy() for name, tensor in zip(network.outputs, tensors, strict=True)}
-
-
-def _neighbours(inputs: Sequence[Tensor], copies: int) -> list[Tensor]:
-    """The batch repeated `copies` times, each number changed by up to 0.1 %, the same way every time."""
-    generator = torch.Generator().manual_seed(0)
-    repeated = [tensor.repeat(copies, *[1] * (tensor.ndim - 1)) for tensor in inputs]
-    return [x * (1 + 1e-3 * (2 * torch.rand(x.shape, generator=generator) - 1)) for x in repeated]
-
-
-def _malformed(outputs: Arrays, reference: Reference) -> str:
-    """What is wrong with the outputs before any number is compared; empty if nothing."""
-    for name, exact in reference.outputs.items():
-        if name not in outputs:
-            return f"no output {name!r}, only {sorted(outputs)}"
-        if outputs[name].shape != exact.shape:
-            return f"output {name!r} is {outputs[name].shape}, not {exact.shape}"
-        if not np.isfinite(outputs[name]).all():
-            return f"output {name!r} has NaN or infinity"
-    if reference.candidates:
-        samples, choices = reference.candidates["values"].shape[1], outputs["choice"]
-        if not np.issubdtype(choices.dtype, np.integer) or choices.min() < 0 or choices.max() >= samples:
-            return f"output 'choice' has values that aren't indices of {samples} samples"
-    return ""
+    return [(outputs[0] if isinstance(outputs, tuple) else outputs).numpy()]
 
 
 def _error(outputs: NDArray, exact: NDArray) -> float:

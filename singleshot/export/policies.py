@@ -2,18 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from singleshot.errors import UserError
-from singleshot.export.onnx_model import Form, GraphInput
+from singleshot.export.onnx_model import Form, GraphCard, GraphInput
 from singleshot.export.to_onnx import Network
 from singleshot.pruning.variant import DENSE
 from singleshot.rl.actions import ActionBounds
-from singleshot.rl.agents import SMALL, Agent, AgentSpec, load_agent
+from singleshot.rl.agents import SMALL, Agent, AgentSpec
 from singleshot.rl.algorithm import Policy
 
 
@@ -72,32 +70,14 @@ LATENTS = 1.0
 """Latents are within ± this. About as many of them as of standard normal numbers exceed the limit to which
 policies clamp."""
 
-STATE_MEANING = "Observations as the environment gives them, a row each."
-NORMALIZED_MEANING = f"{STATE_MEANING} The graph's first layers normalise them."
-ACTION_MEANING = "Actions from -1 to 1, the environment's bounds, a row for each state."
-BOUNDED_MEANING = "Actions within the environment's bounds, a row for each state."
 LATENT_MEANING = (
     "Standard normal numbers, new ones for each call; or zeros for actions that depend on the state alone."
 )
-CHOICE_MEANING = "Index of the sample whose action has the highest value; its action is the output `action`."
 
 
 def forms_of(agent: AgentSpec) -> tuple[Form, ...]:
     """Forms in which an agent's policy can be exported."""
     return ("dense",) if agent.pruner in (DENSE, SMALL) else ("masked", "compacted")
-
-
-def open_policy(source: Path, form: Form) -> Network:
-    """Open the policy of the agent that `source` holds.
-
-    Raises:
-        UserError: the file is missing or damaged, or holds no agent, or the agent has no such form.
-    """
-    agent = load_agent(source)
-    forms = forms_of(agent.spec)
-    if form not in forms:
-        raise UserError(f"{source}: {agent.spec} has no {form} form; ask for {' or '.join(forms)}")
-    return policy_network(agent, form)
 
 
 def policy_network(agent: Agent, form: Form) -> Network:
@@ -113,9 +93,11 @@ def policy_network(agent: Agent, form: Form) -> Network:
         "bounds": asdict(agent.bounds) if agent.bounds else None,
         "environment_spec": asdict(agent.environment) if agent.environment else None,
     }
+    normalises = " The graph's first layers normalise them." if algorithm.config.normalize_states else ""
+    range_of_actions = "within" if agent.bounds else "from -1 to 1,"
     meanings = {
-        "state": NORMALIZED_MEANING if agent.algorithm.config.normalize_states else STATE_MEANING,
-        "action": BOUNDED_MEANING if agent.bounds else ACTION_MEANING,
+        "state": f"Observations as the environment gives them, a row each.{normalises}",
+        "action": f"Actions {range_of_actions} the environment's bounds, a row for each state.",
     }
     match algorithm.noise_shape:
         case (size,):
@@ -123,19 +105,21 @@ def policy_network(agent: Agent, form: Form) -> Network:
             inputs.append(GraphInput("latents", ("batch", size), -LATENTS, LATENTS))
         case (samples, size):
             meanings["latents"] = f"{LATENT_MEANING} The agent was evaluated with {samples} samples a state."
-            meanings["choice"] = CHOICE_MEANING
+            meanings["choice"] = (
+                "Index of the sample whose action has the highest value; its action is the output `action`."
+            )
             inputs.append(GraphInput("latents", ("batch", "samples", size), -LATENTS, LATENTS))
             details |= {"samples": samples, "latent_size": size}
-    return Network(
+    card = GraphCard(
         kind="policy",
         form=form,
-        module=module,
+        sparsity=0.0 if form == "dense" else agent.spec.sparsity,
         inputs=tuple(inputs),
         outputs=module.outputs,
-        sparsity=0.0 if form == "dense" else agent.spec.sparsity,
         details=details,
         meanings=meanings,
     )
+    return Network(module, card)
 
 
 def make_policy(agent: Agent, compacted: bool = False) -> Policy:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard, OnnxModel, load_onnx, unbatched_shapes
+from singleshot.export.onnx_model import OnnxModel, load_onnx, unbatched_shapes
 from singleshot.io.tensor_file import reading
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm
@@ -64,19 +64,15 @@ def load_policy(path: Path) -> OnnxPolicy:
         if "action" not in card.outputs:
             raise ValueError("it has no output 'action'")
         bounds = card.details["bounds"]
+        sizes = unbatched_shapes(card.inputs, card.details).get("latents", ())
+        if not all(1 <= size <= MOST_LATENTS for size in (*sizes, math.prod(sizes))):
+            raise ValueError(f"latents of shape {sizes}")
         return OnnxPolicy(
             model,
             environment_in_file(card.details["environment_spec"]),
             ActionBounds(**bounds) if bounds else ActionBounds.unit(int(card.details["action_size"])),
-            _noise_shape(card),
+            sizes,
         )
-
-
-def _noise_shape(card: GraphCard) -> tuple[int, ...]:
-    sizes = unbatched_shapes(card.inputs, card.details).get("latents", ())
-    if not all(1 <= size <= MOST_LATENTS for size in (*sizes, math.prod(sizes))):
-        raise ValueError(f"latents of shape {sizes}")
-    return sizes
 
 
 def play_onnx(

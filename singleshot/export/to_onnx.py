@@ -3,11 +3,10 @@
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +14,7 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 
-from singleshot.export.onnx_model import LICENCE, AgentScore, Form, GraphCard, GraphInput, Kind
+from singleshot.export.onnx_model import AgentScore, GraphCard
 from singleshot.io.whole_file import sha256_of
 
 EXAMPLE = {"batch": 2, "samples": 3, "height": 24, "width": 20}
@@ -25,22 +24,12 @@ styles need no padding for these sides, since torch.export would take the paddin
 
 @dataclass(frozen=True)
 class Network:
-    """A network with its inputs and outputs."""
+    """A network, and what its graph's card says of it before it is known where it comes from."""
 
-    kind: Kind
-    form: Form
     module: nn.Module
-    """Module in float32 on the CPU, for inference. It takes tensors by position in the order of `inputs`, and
-    returns a tensor, or a tuple in the order of `outputs`."""
-    inputs: tuple[GraphInput, ...]
-    outputs: tuple[str, ...]
-    sparsity: float
-    """Fraction of weights that were pruned before training."""
-    details: Mapping[str, Any]
-    """Details as in :class:`~singleshot.export.onnx_model.GraphCard`."""
-    meanings: Mapping[str, str] = field(default_factory=dict)
-    """What each input and output is, as in the card."""
-    licence: str = LICENCE
+    """Module in float32 on the CPU, for inference. It takes tensors by position in the order of the card's
+    inputs, and returns a tensor, or a tuple in the order of the card's outputs."""
+    card: GraphCard
 
 
 def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
@@ -48,10 +37,9 @@ def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
 
     Equal arguments give equal bytes.
     """
-    example = tuple(torch.zeros(graph_input.shape_at(EXAMPLE)) for graph_input in network.inputs)
+    example = tuple(torch.zeros(each.shape_at(EXAMPLE)) for each in card.inputs)
     dynamic = tuple(
-        {axis: size for axis, size in enumerate(graph_input.shape) if isinstance(size, str)}
-        for graph_input in network.inputs
+        {axis: size for axis, size in enumerate(each.shape) if isinstance(size, str)} for each in card.inputs
     )
     with _quiet():
         program = torch.onnx.export(
@@ -59,8 +47,8 @@ def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
             example,
             dynamo=True,
             dynamic_shapes=dynamic,
-            input_names=[graph_input.name for graph_input in network.inputs],
-            output_names=list(network.outputs),
+            input_names=[each.name for each in card.inputs],
+            output_names=list(card.outputs),
             opset_version=opset,
             verbose=False,
         )
@@ -76,20 +64,7 @@ def card_of(
     network: Network, cell: str, commit: str, source: Path, score: AgentScore | None = None
 ) -> GraphCard:
     """The card of the graph of `network`, which belongs to `cell` and is stored in `source`."""
-    return GraphCard(
-        kind=network.kind,
-        cell=cell,
-        form=network.form,
-        sparsity=network.sparsity,
-        commit=commit,
-        source_sha256=sha256_of(source),
-        inputs=network.inputs,
-        outputs=network.outputs,
-        details=network.details,
-        meanings=network.meanings,
-        score=score,
-        licence=network.licence,
-    )
+    return replace(network.card, cell=cell, commit=commit, source_sha256=sha256_of(source), score=score)
 
 
 def with_sparse_initializers(graph: onnx.ModelProto) -> onnx.ModelProto:

@@ -53,6 +53,6 @@ def test_counts_are_positive_integers(refusal, text):
 def test_serving_names_the_models_it_lacks(refusal, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.catalog.paths.GRAPHS", tmp_path)
     assert refusal("serving").startswith(f"error: {tmp_path}: no graph to serve")
-    card = GraphCard("policy", "actor", "dense", 0.0, "unknown", "", (), ("action",), {"algorithm": "bc"})
+    card = GraphCard(kind="policy", cell="actor", inputs=(), outputs=("action",), details={"algorithm": "bc"})
     monkeypatch.setattr("pipelines.serving.models.find_models", lambda directory: [Model(card, directory)])
     assert refusal("serving").startswith(f"error: {tmp_path}: no graph of bc pruned, bcq dense,")

@@ -16,13 +16,13 @@ import torch
 from browsers import chromium
 from checkouts import ROOT
 from PIL import Image
+from small_networks import save_style
 from waiting import PATIENCE_S
 
 from pipelines.cli.register import register
 from pipelines.engine.tracking import TrackingConfig, mlflow_client
-from singleshot.export.onnx_model import GraphInput
-from singleshot.export.to_onnx import Network, card_of, to_onnx
-from singleshot.style.transformer_net import TransformerNet
+from singleshot.export.model_files import open_network
+from singleshot.export.to_onnx import card_of, to_onnx
 
 PAGE = (ROOT / "docs/elsewhere.md").read_text(encoding="utf-8")
 
@@ -59,19 +59,14 @@ def test_onnxruntime(graphs, tmp_path):
 
 @pytest.mark.slow
 def test_opencv(tmp_path):
-    torch.manual_seed(0)
-    pictures = GraphInput("pictures", ("batch", 3, "height", "width"), 0.0, 1.0)
-    module = TransformerNet(8).eval()
-    network = Network("style", "dense", module, (pictures,), ("stylised",), 0.0, {"style": "noise"})
-    (tmp_path / "source").touch()
-    onnx.save(
-        to_onnx(network, card_of(network, "noise", "0", tmp_path / "source"), 20), tmp_path / "style.onnx"
-    )
+    source = save_style(tmp_path / "source", width=8)
+    network = open_network(source)
+    onnx.save(to_onnx(network, card_of(network, "noise", "0", source), 20), tmp_path / "style.onnx")
     pixels = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "photo.png")
     run("OpenCV", tmp_path)
     with torch.no_grad():
-        expected = module(torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255)[0].permute(1, 2, 0)
+        expected = network.module(torch.from_numpy(pixels).permute(2, 0, 1)[None] / 255)[0].permute(1, 2, 0)
     made = np.asarray(Image.open(tmp_path / "stylised.png"))
     np.testing.assert_allclose(made, 255 * expected.numpy(), atol=0.6)
 

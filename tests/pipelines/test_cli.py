@@ -17,8 +17,8 @@ import pipelines.cli.app as command_line
 from pipelines.cli import tools
 from pipelines.config.params import compose, configuration
 from singleshot.errors import UserError
+from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import AgentScore
-from singleshot.export.policies import open_policy
 from singleshot.export.stylizers import StylizerName
 from singleshot.export.to_onnx import card_of, to_onnx
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
@@ -122,7 +122,7 @@ def test_an_agent_and_its_graph_play_beside_their_scores_in_training(run, agent,
     status, out, _ = run("evaluate-agent", agent.parent, "--episodes", 1)
     assert status == 0
     assert "±" not in out
-    policy, cell = open_policy(agent, "dense"), "Hopper/bc/dense/seed-0"
+    policy, cell = open_network(agent), "Hopper/bc/dense/seed-0"
     card = card_of(policy, cell, "0", agent, AgentScore("D4RL score", 5.0, 4.0, 6.0, 5, 5.5))
     onnx.save(to_onnx(policy, card, 20), tmp_path / "policy.onnx")
     status, of_graph, _ = run("act", "--model", tmp_path / "policy.onnx", "--episodes", 1)

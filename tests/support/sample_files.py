@@ -22,8 +22,8 @@ from small_networks import save_agent, save_style
 
 from pipelines.config.params import load_config
 from singleshot.export.classifier import load_classifier
+from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import load_onnx, read_card
-from singleshot.export.policies import open_policy
 from singleshot.export.rollout import load_policy
 from singleshot.export.to_onnx import card_of, to_onnx, with_sparse_initializers
 from singleshot.io.images import read_picture, read_rgb, read_size
@@ -172,7 +172,7 @@ def _backbone(path: Path) -> None:
 
 def _pruned_policy(path: Path) -> None:
     source = save_agent(path.with_suffix(".safetensors"), "bcq", 0.95)
-    network = open_policy(source, "masked")
+    network = open_network(source, "masked")
     graph = to_onnx(network, card_of(network, "Hopper/bcq/random-0.95/seed-0", "0" * 40, source), opset=20)
     onnx.save(with_sparse_initializers(graph), path)
 

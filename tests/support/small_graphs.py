@@ -121,7 +121,10 @@ def write_classifier(path: Path, source: str) -> None:
 
 
 def _card(kind, cell, inputs, outputs, details, form="dense") -> GraphCard:
-    return GraphCard(kind, cell, form, 0.0, "0" * 40, "0" * 64, inputs, outputs, details)
+    origin = {"commit": "0" * 40, "source_sha256": "0" * 64}
+    return GraphCard(
+        kind=kind, cell=cell, form=form, inputs=inputs, outputs=outputs, details=details, **origin
+    )
 
 
 def _write(path: Path, card: GraphCard, nodes: list, constants: dict) -> None:

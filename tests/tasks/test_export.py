@@ -10,90 +10,75 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from small_networks import make_agent, save_agent, save_scores, save_style
+from small_networks import make_agent, save_agent, save_scores
 
 import tasks
 from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import load_onnx, read_card
 from singleshot.io.whole_file import sha256_of
 from tasks import export
-from tasks.export import (
-    ClassifierParams,
-    ExportParams,
-    export_classifier,
-    export_policy,
-    export_style,
-    graph_name,
-)
-from tasks.job import Job, Metrics
+from tasks.export import ClassifierParams, ExportParams, export_classifier, export_policy
+from tasks.job import Job
 
 ROOT = Path(tasks.__file__).parents[1]
-
-
-def export_to(output, task, params, **inputs):
-    """Run an export task; its rows and metrics."""
-    output.mkdir()
-    events = list(task([Job(params, inputs, output, commit="0123abc")]))
-    with (output / "exports.csv").open() as file:
-        return list(csv.DictReader(file)), [event for event in events if isinstance(event, Metrics)]
-
-
-@pytest.fixture(scope="module")
-def pruned(tmp_path_factory):
-    """A pruned BCQ agent's export: agent, directory, rows and metrics."""
-    directory = tmp_path_factory.mktemp("pruned")
-    source = save_agent(directory / "agent.safetensors", "bcq", 0.98)
-    scores = save_scores(directory / "scores.csv", [90, 1, 2, 3, 4, 5])
-    params = ExportParams("Hopper/bcq/random-0.98/seed-0", opset=20, sparse_initializers=True)
-    return directory, *export_to(directory / "out", export_policy, params, source=source, scores=scores)
-
-
 SLUG = "hopper-bcq-random-0.98-seed-0"
 
 
-def test_a_pruned_policy_has_a_file_for_each_form(pruned):
-    directory, rows, metrics = pruned
+def rows_of(directory):
+    with (directory / "exports.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def export_to(output, task, params, **inputs):
+    """Run an export task; its only row."""
+    output.mkdir()
+    list(task([Job(params, inputs, output, commit="0123abc")]))
+    (row,) = rows_of(output)
+    return row
+
+
+def axes(values):
+    return {
+        value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        for value in values
+    }
+
+
+def test_a_pruned_policy_has_a_file_for_each_form_of_which_the_table_counts_what_is_stored(exported):
+    rows = rows_of(exported.bcq.out)
     names = [f"{SLUG}.onnx", f"{SLUG}-sparse.onnx", f"{SLUG}-compacted.onnx"]
-    assert sorted(path.name for path in (directory / "out").iterdir()) == sorted([*names, "exports.csv"])
-    assert [row["file"] for row in rows] == names
-    assert [(row["form"], row["sparse_initializers"]) for row in rows] == [
-        ("masked", "False"),
-        ("masked", "True"),
-        ("compacted", "False"),
+    assert sorted(path.name for path in exported.bcq.out.iterdir()) == sorted([*names, "exports.csv"])
+    assert [(row["file"], row["form"], row["sparse_initializers"]) for row in rows] == [
+        (names[0], "masked", "False"),
+        (names[1], "masked", "True"),
+        (names[2], "compacted", "False"),
     ]
-    assert [int(row["bytes"]) for row in rows] == [
-        (directory / "out" / name).stat().st_size for name in names
-    ]
-    assert [metric.values for metric in metrics] == [
+    sizes = [int(row["bytes"]) for row in rows]
+    assert sizes == [(exported.bcq.out / name).stat().st_size for name in names]
+    assert [metric.values for metric in exported.bcq.metrics] == [
         {f"{key}_{form}": pytest.approx(float(row[key])) for key in ("bytes", "parameters", "max_abs_error")}
         for form, row in zip(("masked", "sparse", "compacted"), rows, strict=True)
     ]
-
-
-def test_the_table_counts_what_is_stored(pruned):
-    _, rows, _ = pruned
     agent = make_agent("bcq", 0.98)
-    layers = [
-        *(("vae", f"decoder.{i}") for i in range(3)),
-        *(("actor", f"pi.{i}") for i in range(3)),
-        *(("critic", f"q1.{i}") for i in range(3)),
-    ]
+    layers = [(net, f"{part}.{i}") for net, part in PARTS for i in range(3)]
     weights = sum(agent.masks[network][layer].numel() for network, layer in layers)
     kept = sum(int(agent.masks[network][layer].sum()) for network, layer in layers)
     biases = sum(agent.networks[network].biases[layer].numel() for network, layer in layers)
     masked, sparse, compacted = (int(row["parameters"]) for row in rows)
-    assert masked == weights + biases
-    assert sparse == kept + biases
-    compacted_module = open_network(pruned[0] / "agent.safetensors", "compacted").module
-    assert compacted == sum(parameter.numel() for parameter in compacted_module.parameters())
-    sizes = [int(row["bytes"]) for row in rows]
+    assert (masked, sparse) == (weights + biases, kept + biases)
+    module = open_network(exported.bcq.source, "compacted").module
+    assert compacted == sum(parameter.numel() for parameter in module.parameters()) < 0.7 * masked
     assert sizes[0] == pytest.approx(4 * masked, rel=0.01)
     assert sizes[1] == pytest.approx(12 * kept + 4 * biases, rel=0.1)
     assert 4 * compacted < sizes[2] < 4 * compacted + 7000
 
 
-@pytest.mark.parametrize(("batch", "samples"), [(1, 1), (1, 10), (5, 4), (2, 100)])
-def test_every_file_of_a_policy_acts_as_the_agent(pruned, batch, samples):
+PARTS = (("vae", "decoder"), ("actor", "pi"), ("critic", "q1"))
+"""Of a BCQ agent, what its policy takes."""
+
+
+@pytest.mark.parametrize(("batch", "samples"), [(1, 10), (5, 4), (2, 100)])
+def test_every_file_of_a_policy_acts_as_the_agent(exported, batch, samples):
     agent = make_agent("bcq", 0.98)
     rng = np.random.default_rng(batch)
     state = rng.standard_normal((batch, 11)).astype(np.float32)
@@ -101,58 +86,41 @@ def test_every_file_of_a_policy_acts_as_the_agent(pruned, batch, samples):
     expected = agent.algorithm.act(
         agent.networks, torch.from_numpy(state)[None], torch.from_numpy(latents)[None]
     )
-    outputs = [load_onnx(pruned[0] / "out" / row["file"])(state=state, latents=latents) for row in pruned[1]]
+    files = [exported.bcq.out / row["file"] for row in rows_of(exported.bcq.out)]
+    outputs = [load_onnx(file)(state=state, latents=latents) for file in files]
     for output in outputs:
         np.testing.assert_allclose(output["action"], expected[0].numpy(), rtol=0, atol=5e-6)
-        assert output["choice"].shape == (batch,)
-        assert output["choice"].dtype == np.int64
+        assert (output["choice"].shape, output["choice"].dtype) == ((batch,), np.int64)
     masked, sparse, _ = outputs
     assert all(np.array_equal(masked[name], sparse[name]) for name in masked)
 
 
-def test_a_file_says_what_it_is(pruned):
-    directory, rows, _ = pruned
-    cards = [read_card(directory / "out" / row["file"]) for row in rows]
-    assert [card.form for card in cards] == ["masked", "masked", "compacted"]
-    for card in cards:
-        assert (card.kind, card.cell, card.sparsity) == ("policy", "Hopper/bcq/random-0.98/seed-0", 0.98)
-        assert card.commit == "0123abc"
-        assert card.source_sha256 == sha256_of(directory / "agent.safetensors")
-        assert card.inputs == open_network(directory / "agent.safetensors", "masked").inputs
-        assert card.outputs == ("action", "choice")
+def test_a_file_says_what_it_is_and_nothing_of_where_it_was_made(exported):
+    agent = make_agent("bcq", 0.0)
+    for row, form in zip(rows_of(exported.bcq.out), ("masked", "masked", "compacted"), strict=True):
+        path = exported.bcq.out / row["file"]
+        card, graph = read_card(path), onnx.load(path)
+        assert (card.kind, card.form, card.sparsity) == ("policy", form, 0.98)
+        assert (card.cell, card.commit) == ("Hopper/bcq/random-0.98/seed-0", "0123abc")
+        assert card.source_sha256 == sha256_of(exported.bcq.source)
         assert card.details == {
             "environment": "Hopper",
             "algorithm": "bcq",
             "samples": 10,
             "latent_size": 6,
-            "config": asdict(make_agent("bcq", 0.0).algorithm.config),
+            "config": asdict(agent.algorithm.config),
             "action_size": 3,
             "bounds": None,
-            "environment_spec": json.loads(json.dumps(asdict(make_agent("bcq", 0.0).environment))),
+            "environment_spec": json.loads(json.dumps(asdict(agent.environment))),
         }
-
-
-def test_a_file_has_its_agents_score_and_licence(pruned):
-    directory, rows, _ = pruned
-    for row in rows:
-        card = read_card(directory / "out" / row["file"])
         # The last five of six evaluations: t(0.975; 4) = 2.7764, standard error sqrt(2.5 / 5).
         assert (card.score.measure, card.score.mean, card.score.evaluations) == ("D4RL score", 3.0, 5)
         assert (card.score.low, card.score.high) == pytest.approx((1.0367, 4.9633), abs=1e-4)
-        shown = onnx.load(directory / "out" / row["file"]).doc_string
-        assert card.score.last == 5.0
+        shown = graph.doc_string
         assert "D4RL score 5.0 in its last evaluation, 3.0 (95 % interval 1.0 to 5.0) as the mean" in shown
         assert "Licence: MIT" in shown
-
-
-def test_graphs_have_named_axes_and_nothing_of_where_they_were_made(pruned):
-    for row in pruned[1]:
-        graph = onnx.load(pruned[0] / "out" / row["file"])
-        axes = {
-            value.name: [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
-            for value in (*graph.graph.input, *graph.graph.output)
-        }
-        assert axes == {
+        assert {each.name: list(each.shape) for each in card.inputs} == axes(graph.graph.input)
+        assert axes([*graph.graph.input, *graph.graph.output]) == {
             "state": ["batch", 11],
             "latents": ["batch", "samples", 6],
             "action": ["batch", 3],
@@ -176,20 +144,13 @@ for event in export_policy([Job(params, {"source": source, "scores": scores}, ou
 """
 
 
-@pytest.fixture(scope="module")
-def dense(tmp_path_factory):
-    """A dense BC agent's export: its directory and the row."""
-    directory = tmp_path_factory.mktemp("dense")
-    source = save_agent(directory / "agent.safetensors", "bc", 0)
+@pytest.mark.slow
+def test_a_dense_policy_has_one_file_the_same_wherever_it_is_made_and_nothing_is_said(tmp_path):
+    source = save_agent(tmp_path / "agent.safetensors", "bc", 0)
     params = ExportParams("Hopper/bc/dense/seed-0", opset=18, sparse_initializers=True)
-    scores = save_scores(directory / "scores.csv", [])  # as of an agent without an environment
-    (row,), _ = export_to(directory / "out", export_policy, params, source=source, scores=scores)
-    return directory, row
-
-
-def test_a_dense_policy_has_one_file_in_the_opset_asked_for(dense):
-    directory, row = dense
-    path = directory / "out" / "hopper-bc-dense-seed-0.onnx"
+    scores = save_scores(tmp_path / "scores.csv", [])  # as of an agent without an environment
+    row = export_to(tmp_path / "here", export_policy, params, source=source, scores=scores)
+    path = tmp_path / "here" / "hopper-bc-dense-seed-0.onnx"
     assert (row["form"], row["opset"], row["file"]) == ("dense", "18", path.name)
     assert onnx.load(path).opset_import[0].version == 18
     agent = make_agent("bc", 0)
@@ -197,12 +158,8 @@ def test_a_dense_policy_has_one_file_in_the_opset_asked_for(dense):
     action = load_onnx(path)(state=state.numpy(), latents=latents.numpy())["action"]
     expected = agent.algorithm.act(agent.networks, state[None], latents[None])[0]
     np.testing.assert_allclose(action, expected.numpy(), rtol=0, atol=2e-6)
-
-
-@pytest.mark.slow
-def test_files_are_the_same_wherever_they_are_made_and_nothing_is_said(dense, tmp_path):
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, dense[0] / "agent.safetensors", dense[0] / "scores.csv", "out"],
+        [sys.executable, "-c", PROGRAM, source, scores, "there"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"},
         capture_output=True,
@@ -211,10 +168,9 @@ def test_files_are_the_same_wherever_they_are_made_and_nothing_is_said(dense, tm
     )
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
     here, there = (
-        {path.name: path.read_bytes() for path in (directory / "out").iterdir()}
-        for directory in (dense[0], tmp_path)
+        {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("here", "there")
     )
-    assert set(here) == {"hopper-bc-dense-seed-0.onnx", "exports.csv"}
+    assert set(here) == {path.name, "exports.csv"}
     assert here == there
 
 
@@ -234,13 +190,10 @@ def test_a_graph_that_computes_something_else_is_refused(tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "exports.csv").exists()
 
 
-def test_a_style_takes_pictures_of_any_size(tmp_path):
-    source = save_style(tmp_path / "model.safetensors")
-    (row,), _ = export_to(tmp_path / "out", export_style, ExportParams("styles/dots", 20), source=source)
-
+def test_a_style_takes_pictures_of_any_size(exported):
+    (row,) = rows_of(exported.style.out)
     assert (row["kind"], row["form"], row["file"]) == ("style", "dense", "styles-dots.onnx")
-    run, module = load_onnx(tmp_path / "out" / row["file"]), open_network(source, "dense").module
-    assert run.card.details == {"style": "dots"}
+    run, module = load_onnx(exported.style.out / row["file"]), open_network(exported.style.source).module
     for shape in ((1, 3, 64, 64), (1, 3, 33, 47), (3, 3, 5, 6), (2, 3, 50, 8)):
         pictures = torch.rand(shape)
         stylised = run(pictures=pictures.numpy())["stylised"]
@@ -249,31 +202,20 @@ def test_a_style_takes_pictures_of_any_size(tmp_path):
         tolerance = 1e-4 if shape[2] == 5 else 1e-5
         with torch.no_grad():
             np.testing.assert_allclose(stylised, module(pictures).numpy(), rtol=0, atol=tolerance)
-    graph = onnx.load(tmp_path / "out" / row["file"])
-    axes = [axis.dim_param or axis.dim_value for axis in graph.graph.input[0].type.tensor_type.shape.dim]
-    assert axes == ["batch", 3, "height", "width"]
+    graph = onnx.load(exported.style.out / row["file"])
+    assert axes(graph.graph.input) == {"pictures": ["batch", 3, "height", "width"]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["efficientnet_lite0", "resnet50"])
 def test_a_classifier_is_exported_with_its_source(tmp_path, architecture):
     params = ClassifierParams(f"classifiers/{architecture}", architecture, "random", 20)
-    (row,), _ = export_to(tmp_path / "out", export_classifier, params)
-
+    row = export_to(tmp_path / "out", export_classifier, params)
     assert row["file"] == f"classifiers-{architecture}.onnx"
-    run = load_onnx(tmp_path / "out" / row["file"])
-    network = open_network(tmp_path / "out" / "classifier.safetensors", "dense")
-    assert run.card.source_sha256 == sha256_of(tmp_path / "out" / "classifier.safetensors")
+    run, source = load_onnx(tmp_path / "out" / row["file"]), tmp_path / "out" / "classifier.safetensors"
+    assert run.card.source_sha256 == sha256_of(source)
     assert run.card.details["architecture"] == architecture
     pictures = torch.randn(2, 3, 224, 224)
     with torch.no_grad():
-        expected = network.module(pictures).numpy()
+        expected = open_network(source).module(pictures).numpy()
     np.testing.assert_allclose(run(pictures=pictures.numpy())["logits"], expected, rtol=1e-4, atol=1e-4)
-
-
-def test_names_say_what_files_are():
-    cell = "HalfCheetah/bcq/snip-0.95/seed-0"
-    assert graph_name(cell, "masked") == "halfcheetah-bcq-snip-0.95-seed-0.onnx"
-    assert graph_name(cell, "compacted") == "halfcheetah-bcq-snip-0.95-seed-0-compacted.onnx"
-    assert graph_name(cell, "masked", sparse=True) == "halfcheetah-bcq-snip-0.95-seed-0-sparse.onnx"
-    assert graph_name("styles/dots", "dense") == "styles-dots.onnx"

@@ -13,11 +13,11 @@ So returns are compared where episodes are short.
 import numpy as np
 import onnx
 import pytest
+import small_graphs
 from small_networks import make_agent
 
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard, GraphInput
-from singleshot.export.policies import open_policy
+from singleshot.export.policies import policy_network
 from singleshot.export.rollout import play_onnx
 from singleshot.export.to_onnx import card_of, to_onnx
 from singleshot.rl.environments import LOCOMOTION
@@ -36,7 +36,7 @@ def agent(request):
 def path(agent, tmp_path_factory):
     directory = tmp_path_factory.mktemp("agent")
     agent.save(directory / "agent.safetensors")
-    network = open_policy(directory / "agent.safetensors", "dense")
+    network = policy_network(agent, "dense")
     card = card_of(network, "Hopper", "unknown", directory / "agent.safetensors")
     onnx.save(to_onnx(network, card, opset=20), directory / "policy.onnx")
     return directory / "policy.onnx"
@@ -49,30 +49,9 @@ def test_returns_are_pytorchs(agent, path):
     assert not np.isclose(play_onnx(path, episodes=EPISODES, seed=4), expected, rtol=1e-3).any()
 
 
-@pytest.fixture
-def make_graph(tmp_path):
-    """A graph of another network, by its card alone."""
-
-    def make(kind, details):
-        graph = onnx.parser.parse_model(
-            '<ir_version: 10, opset_import: ["": 20]> '
-            "g (float[n,2] x) => (float[n,2] action) {action = Tanh(x)}"
-        )
-        inputs = (GraphInput("x", ("batch", 2), -1.0, 1.0),)
-        GraphCard(kind, "cell", "dense", 0.0, "unknown", "0" * 64, inputs, ("action",), details).attach(graph)
-        onnx.save(graph, tmp_path / "graph.onnx")
-        return tmp_path / "graph.onnx"
-
-    return make
-
-
-def test_a_policy_of_other_sizes_is_refused(path):
+def test_other_sizes_and_what_is_no_policy_are_refused(path, tmp_path):
     with pytest.raises(UserError, match="17 and 6 coordinates, the agent's 11 and 3"):
         play_onnx(path, LOCOMOTION["HalfCheetah"])
-
-
-def test_what_is_no_policy_is_refused(make_graph, tmp_path):
+    small_graphs.write_style(tmp_path / "graph.onnx", "waves")
     with pytest.raises(UserError, match=r"graph\.onnx: a style, not a policy"):
-        play_onnx(make_graph("style", {"style": "waves"}))
-    with pytest.raises(UserError, match="no such file"):
-        play_onnx(tmp_path / "none.onnx")
+        play_onnx(tmp_path / "graph.onnx")

@@ -12,6 +12,7 @@ from waiting import PATIENCE_S
 
 from singleshot.export.isolation import Worker
 from singleshot.export.runtimes import installed_version, interpreter, open_runtime
+from singleshot.export.runtimes.iree import _reason
 from singleshot.export.runtimes.protocol import ModelFiles
 from singleshot.io.own_process import ROOT, ProcessFailed
 
@@ -94,6 +95,20 @@ assert "openvino_telemetry.main" not in sys.modules
         check=True,
     )
     assert list(home.iterdir()) == []
+
+
+def test_an_operator_that_has_no_translation_is_named(tmp_path):
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Erf", ["x"], ["y"])], "g", values[:1], values[1:])
+    onnx.save(helper.make_model(graph, ir_version=10), tmp_path / "erf.onnx")
+    model = ModelFiles(tmp_path / "erf.onnx", tmp_path / "no source", "dense")
+    with pytest.raises(RuntimeError, match="no translation to JAX: Erf"):
+        open_runtime("xla").prepare(model, {"x": (2,)}, threads=1)
+
+
+def test_of_a_compilers_output_the_first_error_is_told():
+    output = "Error invoking iree-compile\n<stdin>:7:3: error: 'x' isn't legal\n  %0 = …\n" * 9
+    assert _reason(output) == "<stdin>:7:3: error: 'x' isn't legal"
 
 
 def test_torch_compile_asks_for_a_compiler(monkeypatch, tmp_path):
