@@ -171,13 +171,10 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
     policies: dict[str, dict[str, Policy]] = {}
     for name, model in of_kind(models, "policy").items():
         policies.setdefault(model.card.details["environment"], {})[name] = Policy(model)
-    classifiers = of_kind(models, "classifier")
-    styles = of_kind(models, "style")
-    # Files of exports are named `swirls-snip-0.98`, cells and models `swirls/snip-0.98`.
-    other_names = {name.replace("/", "-"): name for name in styles}
+    classifiers, styles = of_kind(models, "classifier"), of_kind(models, "style")
 
     async def style_of(style: str) -> Model:
-        return styles[_known("style", other_names.get(style, style), styles)]
+        return styles[_known("style", style, styles)]
 
     async def policies_of(environment: str) -> dict[str, Policy]:
         return policies[_known("environment", environment, policies)]
@@ -198,8 +195,6 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         answer = ActAnswer(action=action.tolist(), policy=name)
         return Response(answer.model_dump_json(), media_type="application/json")
 
-    app.router.routes.insert(0, app.router.routes.pop())  # it is looked for first
-
     @app.post(
         "/stylize/{style:path}",
         response_class=Response,
@@ -218,19 +213,12 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         a preview of 768 px; without it, the network draws them in its own size. `keep_faces` leaves faces as
         they are. The answer is a PNG, or a JPEG if `Accept` is image/jpeg.
         """
-        body, jpeg = await _picture(request), request.headers.get("accept") == "image/jpeg"
-        settings = query.strength, query.stroke, query.keep_faces
-        graph, most = style.path, config.stylize_pixels
-        answer = await process(
-            request.scope[DUE], pictures.stylize, graph, body, most, threads, settings, jpeg
-        )
+        jpeg = request.headers.get("accept") == "image/jpeg"
+        given = style.path, await _picture(request), config.stylize_pixels, threads, query.model_dump(), jpeg
+        answer = await process(request.scope[DUE], pictures.stylize, *given)
         return Response(answer, media_type="image/jpeg" if jpeg else "image/png")
 
-    @app.post(
-        "/classify",
-        openapi_extra=PICTURE_BODY,
-        max_body_size=picture_bytes,
-    )
+    @app.post("/classify", openapi_extra=PICTURE_BODY, max_body_size=picture_bytes)
     async def classify(request: Request, query: Annotated[ClassifyQuery, Query()]) -> ClassifyAnswer:
         """The most probable classes of a picture, among ImageNet's.
 
@@ -238,9 +226,8 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         """
         asked = next(iter(classifiers), "") if query.classifier is None else query.classifier
         graph = classifiers[_known("classifier", asked, classifiers)].path
-        body = await _picture(request)
-        most, preparation = config.classify_pixels, query.preparation
-        found = await process(request.scope[DUE], pictures.classify, graph, body, most, threads, preparation)
+        given = graph, await _picture(request), config.classify_pixels, threads, query.preparation
+        found = await process(request.scope[DUE], pictures.classify, *given)
         answers = [ClassAnswer(label=label, probability=probability) for label, probability in found]
         return ClassifyAnswer(answers=answers, classifier=asked)
 
@@ -260,17 +247,12 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         """The body of an environment's agent as it is before the first step."""
         return await watching.start(next(iter(there.values())))
 
-    @app.get(
-        "/paintings/{style:path}",
-        response_class=Response,
-        responses=PICTURE_ANSWER,
-    )
-    async def painting(request: Request, style: Annotated[Model, Depends(style_of)]) -> Response:
-        """The painting from which a style was learned, in a small size."""
+    @app.get("/paintings/{style:path}", response_class=FileResponse, responses=PICTURE_ANSWER)
+    async def painting(style: Annotated[Model, Depends(style_of)]) -> FileResponse:
+        """The painting from which a style was learned."""
         if style.painting is None:
             raise HTTPException(404, f"the painting of {style.name} is not known")
-        content = await process(request.scope[DUE], pictures.thumbnail, style.painting)
-        return Response(content, media_type="image/jpeg")
+        return FileResponse(style.painting, media_type="image/png")
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -283,11 +265,7 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         """Whether this process answers, which it does once its models are loaded."""
         return {"status": "alive"}
 
-    @app.get(
-        "/metrics",
-        response_class=Response,
-        responses={200: {"content": {"text/plain": {}}}},
-    )
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Numbers and times of the requests to the process that answers."""
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
@@ -323,9 +301,7 @@ def _known(kind: str, name: str, there: Sequence[str] | dict[str, Any]) -> str:
 
 def _described(model: Model) -> dict[str, Any]:
     values = asdict(model.card)
-    values["details"] = {
-        key: value for key, value in model.card.details.items() if key != "labels"
-    }  # 1,000 words
+    values["details"].pop("labels", None)  # 1,000 words
     return {"name": model.name, "pruner": model.pruner, "painting": model.painting is not None, **values}
 
 

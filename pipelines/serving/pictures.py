@@ -7,12 +7,11 @@ processes import this module, but what its functions need (PyTorch) only in the 
 import asyncio
 import functools
 import io
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple
 
 from starlette.exceptions import HTTPException
 
@@ -37,8 +36,6 @@ READ = {
 decoder would be exposed to clients' bytes, too."""
 ANSWERS = 5
 """Number of classes in the answer for a picture."""
-THUMBNAIL_PX = 320
-"""Longest side of a painting as it is shown."""
 IMPORTS_S = 600
 """Time within which the other process has to import PyTorch."""
 Given = TypeVarTuple("Given")
@@ -96,16 +93,9 @@ def _answer(function: Callable[[], Result]) -> Result | HTTPException:
 
 
 def stylize(
-    graph: Path,
-    body: bytes,
-    max_pixels: int,
-    threads: int,
-    asked: tuple[float, float | None, bool],
-    jpeg: bool,
+    graph: Path, body: bytes, max_pixels: int, threads: int, settings: Mapping[str, Any], jpeg: bool
 ) -> bytes:
     """Stylise the file of a picture with a graph; returns a JPEG or PNG file.
-
-    `asked` is the strength, the size of strokes, and whether faces stay.
 
     Raises:
         HTTPException: the file is no picture, the picture has a wrong size, or a setting a wrong value.
@@ -120,7 +110,7 @@ def stylize(
     from singleshot.style.transformer_net import MIN_SIDE_PX
 
     try:
-        settings = StylizeSettings(asked[0], stroke=asked[1], keep_faces=asked[2])
+        asked = StylizeSettings(**settings)
     except UserError as error:
         raise HTTPException(422, str(error)) from None
     network = _network(graph, threads)
@@ -129,8 +119,8 @@ def stylize(
     def draw(small: "Tensor") -> "Tensor":
         return torch.from_numpy(network(pictures=to_float(small).numpy())["stylised"])
 
-    result = finished(picture, with_strokes(picture, settings.stroke, draw), settings)
-    (answer,) = placed(picture, result, settings)
+    result = finished(picture, with_strokes(picture, asked.stroke, draw), asked)
+    (answer,) = placed(picture, result, asked)
     return encode_jpeg(answer / 255) if jpeg else encode_png(answer / 255)
 
 
@@ -150,26 +140,7 @@ def classify(
     card = ClassifierCard.of(network.card.details)
     prepared = PREPARATIONS[preparation](_decode(body, max_pixels), card.preprocessing)
     (logits,) = network(pictures=prepared[None].numpy())["logits"]
-    return [(each.label, each.probability) for each in top(torch.from_numpy(logits), card.labels, ANSWERS)]
-
-
-def thumbnail(painting: Path) -> bytes:
-    """A small JPEG of a painting.
-
-    Raises:
-        HTTPException: the file is damaged.
-    """
-    from singleshot.io.images import open_picture
-
-    try:
-        with open_picture(painting) as opened:
-            picture = opened.convert("RGB")
-    except UserError as error:
-        raise HTTPException(404, str(error)) from None
-    picture.thumbnail((THUMBNAIL_PX, THUMBNAIL_PX))
-    content = io.BytesIO()
-    picture.save(content, "JPEG", quality=90)
-    return content.getvalue()
+    return top(torch.from_numpy(logits), card.labels, ANSWERS)
 
 
 def _decode(body: bytes, max_pixels: int, min_side: int = 1) -> "Tensor":
@@ -180,9 +151,7 @@ def _decode(body: bytes, max_pixels: int, min_side: int = 1) -> "Tensor":
         # The header is enough, so a decompression bomb (a small file of a huge picture) does no harm.
         width, height = read_size(io.BytesIO(body), formats)
         if width * height > max_pixels:
-            side = math.isqrt(max_pixels)
-            most = f"at most {max_pixels} (as {side}x{side}) are accepted"
-            raise HTTPException(413, f"{width}x{height} pixels; {most}")
+            raise HTTPException(413, f"{width}x{height} pixels; at most {max_pixels} are accepted")
         if min(width, height) < min_side:
             raise HTTPException(422, f"{width}x{height} pixels; sides have to be {min_side} or more")
         return read_rgb(io.BytesIO(body), formats=formats)

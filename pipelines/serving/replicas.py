@@ -15,12 +15,8 @@ from pipelines.serving.models import Model
 from pipelines.serving.server import LAST_ANSWERS_S
 from singleshot.errors import UserError
 
-CPU_UNIT = 1e-4
-"""Smallest fraction of a core that Ray counts."""
 NAME = "singleshot"
 """Name of the application."""
-DRAIN_CHECK_S = 0.1
-"""Interval of the checks whether a replica that is to end has answered all requests; by default 2 seconds."""
 
 
 @contextlib.contextmanager
@@ -43,7 +39,7 @@ def replicas(models: Sequence[Model], config: ServingConfig) -> Iterator[None]:
         # Ray's own limit answers in plain text and holds back health checks, so ours is lower.
         max_ongoing_requests=2 * config.max_connections,
         num_replicas=config.workers,
-        graceful_shutdown_wait_loop_s=DRAIN_CHECK_S,
+        graceful_shutdown_wait_loop_s=0.1,  # between checks whether all is answered; by default two seconds
         graceful_shutdown_timeout_s=LAST_ANSWERS_S,
     )(_Replica)
     contents = [
@@ -88,8 +84,7 @@ def _preflight(config: ServingConfig) -> None:
             f"this Ray cluster already serves {', '.join(applications)}; end that with `serve shutdown`"
         )
     cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
-    # Half of Ray's unit, as 2 // 0.1 is 19.
-    room = sum(int((each + CPU_UNIT / 2) // config.num_cpus) for each in cores)
+    room = sum(int((each + 5e-5) // config.num_cpus) for each in cores)  # half of Ray's unit: 2 // 0.1 is 19
     if config.workers > room:
         raise UserError(
             f"serving asks for {config.workers} times {config.num_cpus:g} cores, and Ray's nodes have room "

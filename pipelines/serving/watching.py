@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import time
 from collections import deque
@@ -30,12 +31,6 @@ PAUSE_SECONDS = 2.0
 """Pause between the end of all agents' episodes and new ones."""
 WATCHED_SECONDS = 600
 """Time after which a connection is closed, as its page may be forgotten."""
-ON_ITS_BACK, ON_ITS_NOSE = 0.0, 0.9
-"""A torso whose `upright` is below the first is on its back; below the second (26°), it has its nose or tail
-on the ground if it makes no headway. HalfCheetahs that run have 0.97 and more in 95 % of their states, those
-that were pruned at random 0.84 in the median."""
-HEADWAY_MPS, STANDS_MPS = 1.0, 0.3
-"""A slower pace forwards, in metres per second, is no headway; a slower pace in any direction is none."""
 POLICY_VIOLATION, TRY_AGAIN = 1008, 1013
 """Codes of RFC 6455 for the end of a connection."""
 
@@ -53,7 +48,6 @@ class Watching:
 
     def __init__(self) -> None:
         self._watchers, self._simulator = 0, ThreadPoolExecutor(1)
-        self._starts: dict[str, asyncio.Future[dict[str, Any]]] = {}
 
     async def start(self, policy: Policy) -> dict[str, Any]:
         """A policy's body as an episode begins, like an agent in :func:`__call__`'s messages.
@@ -61,10 +55,7 @@ class Watching:
         Raises:
             HTTPException: there is nothing to watch, as the environment has no body, or there is none.
         """
-        environment = policy.card.details["environment"]
-        if environment not in self._starts:  # it is made once, however many ask
-            self._starts[environment] = asyncio.ensure_future(self._simulated(_start, policy))
-        return await asyncio.shield(self._starts[environment])
+        return await self._simulated(_start, policy)
 
     async def __call__(self, socket: WebSocket, policies: Sequence[Policy]) -> None:
         """Play policies of one environment side by side, from the same states, until the watcher leaves."""
@@ -93,15 +84,13 @@ class Watching:
     async def _show(self, socket: WebSocket, policies: Sequence[Policy], pushes: deque[float]) -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # `_hear` may have closed the socket
             for seed in itertools.count():
-                playing = [
-                    (policy, await self._simulated(_episode, policy, seed), np.random.default_rng(seed))
-                    for policy in policies
-                ]
-                try:
+                with contextlib.ExitStack() as ends:
+                    playing = []
+                    for policy in policies:
+                        episode = await self._simulated(_episode, policy, seed)
+                        ends.callback(episode.close)
+                        playing.append((policy, episode, np.random.default_rng(seed)))
                     await self._play(socket, playing, pushes)
-                finally:
-                    for _, episode, _ in playing:
-                        episode.close()
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _play(self, socket: WebSocket, playing: "Sequence[Playing]", pushes: deque[float]) -> None:
@@ -113,9 +102,7 @@ class Watching:
                 newton = pushes.popleft()
                 for episode in episodes:
                     episode.push(newton)
-            await self._simulated(_step, playing, steps)
-            told = [_told(policy.name, episode) for policy, episode, _ in playing]
-            await socket.send_json({"agents": told})
+            await socket.send_json({"agents": await self._simulated(_step, playing, steps)})
             due = max(due + steps * episodes[0].step_seconds, time.monotonic())
             await asyncio.sleep(due - time.monotonic())
 
@@ -144,24 +131,25 @@ def _episode(policy: Policy, seed: int) -> "LiveEpisode":
     return LiveEpisode(environment or Environment(None), seed)
 
 
+@functools.cache
 def _start(policy: Policy) -> dict[str, Any]:
     try:
-        episode = _episode(policy, 0)
+        with contextlib.closing(_episode(policy, 0)) as episode:
+            return _told("", episode)
     except (UserError, ValidationError) as error:
         raise HTTPException(404, str(error)) from None
-    try:
-        return _told("", episode)
-    finally:
-        episode.close()
 
 
-def _step(playing: "Sequence[Playing]", steps: int) -> None:
+def _step(playing: "Sequence[Playing]", steps: int) -> list[dict[str, Any]]:
     for policy, episode, generator in playing:
         for _ in range(steps):
             episode.step(policy(episode.state, generator))
+    return [_told(policy.name, episode) for policy, episode, _ in playing]
 
 
 def _told(policy: str, episode: "LiveEpisode") -> dict[str, Any]:
+    # HalfCheetah's episodes go on after a fall, and it may slide on its back.
+    posture = "fell" if episode.fell else "on its back" if episode.upright < 0 else "on its feet"
     return {
         "policy": policy,
         "capsules": episode.capsules().round(3).tolist(),
@@ -169,22 +157,6 @@ def _told(policy: str, episode: "LiveEpisode") -> dict[str, Any]:
         "speed": round(episode.speed, 2),
         "return": round(episode.total, 1),
         "seconds": round(episode.seconds, 2),
-        "posture": _posture(episode),
+        "posture": posture,
         "ended": episode.ended,
     }
-
-
-def _posture(episode: "LiveEpisode") -> str:
-    """What a watcher sees. HalfCheetah's episodes go on after a fall, and it may slide on its back."""
-    from singleshot.rl.evaluation.live import PACE_SECONDS
-
-    if episode.fell:
-        return "fell"
-    if episode.upright < ON_ITS_BACK:
-        return "on its back"
-    if episode.seconds >= PACE_SECONDS:
-        if episode.upright < ON_ITS_NOSE and episode.pace < HEADWAY_MPS:
-            return "on its nose"
-        if abs(episode.pace) < STANDS_MPS:
-            return "standing still"
-    return "on its feet"

@@ -4,7 +4,6 @@ import io
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections import Counter
@@ -179,30 +178,6 @@ def test_its_processes_end_with_it_even_if_it_is_killed(tmp_path):
         assert len(workers(process)) == 2
         process.kill()
     assert psutil.wait_procs(children, timeout=PATIENCE_S)[1] == []
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system")
-def test_a_full_temporary_directory_stops_no_answer(tmp_path):
-    full = tmp_path / "full"
-    full.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", full], check=False)
-    if mounted.returncode:
-        pytest.skip("this container may not mount a file system")
-    try:
-        with serving(tmp_path, environment={"TMPDIR": str(full)}, workers=2) as (address, process, log):
-            with suppress(OSError), (full / "fill").open("wb") as file:
-                while True:
-                    file.write(bytes(10**6))
-            first = workers(process)
-            first[0].kill()
-            wait_until(lambda: len(set(workers(process)) - {first[0]}) == 2, "another one answers")
-            for _ in range(10):
-                assert act(address).status_code == requests.get(f"{address}/metrics").status_code == 200
-                assert stylize(address, photo()).status_code == 200
-            assert log.read_text() == ""
-    finally:
-        subprocess.run(["umount", "--lazy", full], check=True)
 
 
 def test_each_process_has_to_fit_on_one_node_of_a_cluster(monkeypatch):

@@ -1,6 +1,6 @@
 /** The picture in every style, blended with the original as the sliders say, to look at and to download. */
 
-import { byId, draw, path, pruning, say, stylized } from "./common.js";
+import { byId, draw, path, say, stylized } from "./common.js";
 import { begin, shares } from "./mask.js";
 import { between } from "./mixing.js";
 import { picture } from "./picture.js";
@@ -50,7 +50,7 @@ function saving(canvas, name) {
     event.preventDefault();
     canvas.toBlob(blob => {
       const address = URL.createObjectURL(blob);
-      Object.assign(document.createElement("a"), { href: address, download: `${name.replaceAll("/", "-")}.png` }).click();
+      Object.assign(document.createElement("a"), { href: address, download: `${name}.png` }).click();
       setTimeout(() => URL.revokeObjectURL(address), 60_000);
     }, "image/png");
   });
@@ -80,7 +80,7 @@ export async function again(styles, number = picture.number) {
       const pixels = await stylized(style.name, picture.png, asked());
       if (stale()) return;
       const time = `${Math.round(performance.now() - start)} ms`;
-      const { canvas, caption } = place(style.name, pruning(style), style.sparsity ? "pruned" : "dense");
+      const { canvas, caption } = place(style.name, "styled", "dense");
       caption.querySelector(".time").textContent = time;
       const below = Object.assign(document.createElement("span"), { className: "of" });
       if (style.painting) below.append(painting(style.name));
@@ -99,9 +99,7 @@ export async function again(styles, number = picture.number) {
 /** Offer the styles that drew the picture for mixing, first those that were chosen before. */
 function offerMix() {
   const names = results.map(({ name }) => name);
-  const family = name => name?.split("/")[0];  // waves/snip-0.98 is waves, pruned
-  const other = names.find(name => family(name) !== family(names[0])) ?? names.at(-1);
-  for (const [id, proposed] of [["mix-first", names[0]], ["mix-second", other]]) {
+  for (const [id, proposed] of [["mix-first", names[0]], ["mix-second", names[1] ?? names[0]]]) {
     const before = byId(id).value;
     byId(id).replaceChildren(...names.map(name => new Option(name)));
     byId(id).value = names.includes(before) ? before : proposed ?? "";

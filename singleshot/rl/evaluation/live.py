@@ -1,7 +1,5 @@
 """An episode that can be watched and disturbed while it runs."""
 
-from collections import deque
-
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
@@ -14,8 +12,6 @@ PUSH_SECONDS = 0.1
 """Duration of a push, in seconds."""
 TORSO = 1
 """MuJoCo's number of the torso; body 0 is the world."""
-PACE_SECONDS = 1.0
-"""Time over which a pace is measured, in seconds: some strides."""
 
 
 class LiveEpisode:
@@ -32,7 +28,6 @@ class LiveEpisode:
         """State that a policy acts on, (state,)."""
         self.steps, self.total, self.fell, self.ended = 0, 0.0, False, False
         self._pushed_until = 0.0
-        self._positions = deque([self.position], maxlen=1 + round(PACE_SECONDS / self.step_seconds))
 
     def step(self, action: NDArray[np.float32]) -> None:
         """Take an action (action,). Does nothing after the episode ended, by a fall or the time limit."""
@@ -43,7 +38,6 @@ class LiveEpisode:
         state, reward, self.fell, truncated, _ = self._environment.step(action)
         self.state, self.total = state.astype(np.float32), self.total + float(reward)
         self.steps += 1
-        self._positions.append(self.position)
         self.ended = self.fell or truncated
 
     def push(self, newton: float) -> None:
@@ -65,12 +59,6 @@ class LiveEpisode:
     def speed(self) -> float:
         """Speed of the torso along the ground, in metres per second."""
         return float(self._simulation.data.qvel[0])
-
-    @property
-    def pace(self) -> float:
-        """Mean speed over the last :data:`PACE_SECONDS`, or since the beginning, in metres per second."""
-        seconds = max(1, len(self._positions) - 1) * self.step_seconds
-        return (self._positions[-1] - self._positions[0]) / seconds
 
     @property
     def upright(self) -> float:

@@ -67,7 +67,7 @@ def momentum(live):
     return model.body_subtreemass[1] * data.subtree_linvel[1, 0]
 
 
-def test_a_body_on_its_back_has_its_torso_turned_and_no_pace():
+def test_a_body_on_its_back_has_its_torso_turned():
     live = LiveEpisode(LOCOMOTION["HalfCheetah"], seed=0)
     assert live.upright > 0.95
     simulation = live._simulation
@@ -78,5 +78,4 @@ def test_a_body_on_its_back_has_its_torso_turned_and_no_pace():
     for _ in range(60):
         live.step(np.zeros(6, np.float32))
     assert live.upright < 0
-    assert abs(live.pace) < 0.3
     assert not live.ended
