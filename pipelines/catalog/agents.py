@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipelines.catalog.paths import AGENTS, DATASETS, MASKS
+from pipelines.catalog.paths import AGENTS, DATASETS
 from pipelines.config.params import PARAMS, Config, load_config
 from singleshot.pruning.variant import DENSE, variant_name
 from singleshot.rl.agents import AgentSpec
@@ -29,11 +29,6 @@ def agents(config: Config) -> Iterator[AgentSpec]:
                     yield from (
                         AgentSpec(environment, algorithm, pruner, sparsity, seed) for sparsity in sparsities
                     )
-
-
-def pruned_agents(config: Config) -> Iterator[AgentSpec]:
-    """The agents of the sweep whose training begins with masks."""
-    return (agent for agent in agents(config) if agent.mask_pruner)
 
 
 def name_of(agent: AgentSpec) -> str:
@@ -98,24 +93,11 @@ def as_configured(environment: Environment | None) -> Environment | None:
     return environment
 
 
-def dataset_name(environment: str, draw: int | None) -> str:
-    """A dataset's directory below `DATASETS`."""
-    return environment if draw is None else f"{environment}/draw-{draw}"
-
-
 def dataset_of(config: Config, agent: AgentSpec) -> Path:
     """The file of the transitions that an agent is trained on."""
-    return DATASETS / dataset_name(agent.environment, draw_of(config, agent)) / "transitions.safetensors"
-
-
-def heldout_of(config: Config, agent: AgentSpec) -> Path:
-    """The file of the transitions by which an agent without an environment is judged."""
-    return dataset_of(config, agent).with_name("heldout.safetensors")
-
-
-def masks_of(agent: AgentSpec) -> Path:
-    """The file of a pruned agent's masks."""
-    return MASKS / name_of(agent) / "masks.safetensors"
+    draw = draw_of(config, agent)
+    directory = DATASETS / agent.environment / ("" if draw is None else f"draw-{draw}")
+    return directory / "transitions.safetensors"
 
 
 def episode_of(agent: AgentSpec) -> Path:

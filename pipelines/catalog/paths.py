@@ -15,8 +15,18 @@ STAGES: Mapping[str, str] = {
 }
 """What each stage does, by name, in the order of dvc.yaml."""
 
-WITH_CELLS = {name: about for name, about in STAGES.items() if name not in {"packages", "config", "register"}}
-"""The stages that compute cells. A module of `pipelines.stages` has the stage's name, and its `STEPS`."""
+WITH_CELLS = {
+    "data": "offline_rl",
+    "pictures": "style",
+    "agents": "offline_rl",
+    "measure_agents": "offline_rl",
+    "styles": "style",
+    "export": "deployment",
+    "measure_styles": "style",
+    "benchmark": "deployment",
+    "report": "report",
+}
+"""The stages that compute cells, each with the module of `pipelines.stages` whose `STEPS` has its steps."""
 
 EXPERTS = Path("experts")
 

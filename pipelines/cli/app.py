@@ -30,20 +30,20 @@ app = typer.Typer(
 CONFIGURATION = "Configuration"
 
 
-def _add_stage(name: str, about: str) -> None:
-    @app.command(name.replace("_", "-"), help=about, rich_help_panel="Stages")
+def _add_stage(name: str, module: str) -> None:
+    @app.command(name.replace("_", "-"), help=STAGES[name], rich_help_panel="Stages")
     def command() -> None:
         from pipelines.config.params import load_config
         from pipelines.engine.stage import run_stage
 
         with tools.resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
             config = load_config()
-            steps = importlib.import_module(f"pipelines.stages.{name}").STEPS
+            steps = importlib.import_module(f"pipelines.stages.{module}").STEPS[name]
             run_stage(name, steps, config, config.profile, config.executor, config.tracking)
 
 
-for name, about in WITH_CELLS.items():
-    _add_stage(name, about)
+for name, module in WITH_CELLS.items():
+    _add_stage(name, module)
 
 
 @app.command(help=STAGES["packages"], rich_help_panel=CONFIGURATION)

@@ -56,8 +56,8 @@ def check_inputs(config: Config) -> None:
     Raises:
         UserError: one of them does not exist, or an environment can't be made or has no time limit.
     """
-    from pipelines.stages.data import data_cells
-    from pipelines.stages.pictures import image_cells
+    from pipelines.stages.offline_rl import data_cells
+    from pipelines.stages.style import image_cells
     from singleshot.rl.environments import known_spaces
 
     for name, environment in config.offline_rl.environments.items():

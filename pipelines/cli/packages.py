@@ -24,8 +24,8 @@ def list_packages() -> None:
         if name.startswith(("pipelines.engine", "pipelines.config")):  # which compute nothing
             graph.remove_module(name)
     PACKAGES.mkdir(parents=True, exist_ok=True)
-    for name in WITH_CELLS:
-        imported = graph.find_upstream_modules(f"pipelines.stages.{name}")
+    for name, module in WITH_CELLS.items():
+        imported = graph.find_upstream_modules(f"pipelines.stages.{module}")
         if runtimes.__name__ in imported:  # and through it adapters, by name
             imported = imported.union(*(graph.find_upstream_modules(own.module) for own in RUNTIMES.values()))
         _write(PACKAGES / f"{name}.json", versions_of(frozenset(imported)))

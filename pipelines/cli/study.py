@@ -20,8 +20,14 @@ from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS, Step, fan_out
 from pipelines.engine.tracking import tracking
-from pipelines.stages.agents import prune_agents, prune_cell, train_agents, train_cell
-from pipelines.stages.data import data_cell, prepare_data
+from pipelines.stages.offline_rl import (
+    data_cell,
+    prepare_data,
+    prune_agents,
+    prune_cell,
+    train_agents,
+    train_cell,
+)
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.whole_file import whole_file
 from singleshot.pruning.variant import DENSE
@@ -119,7 +125,7 @@ def compute(config: Config, wanted: Sequence[AgentSpec], store: CellStore) -> No
 
 def cell_of(step: Step, config: Config, agent: AgentSpec, store: CellStore) -> Cell | None:
     """An agent's cell of a step, which reads those of earlier steps in the store; None if it has none."""
-    data = data_cell(config, agent.environment, draw_of(config, agent))
+    data = data_cell(config, agent)
     if step is prepare_data:
         return data
     inputs = {"dataset": store.path(data.digest) / "transitions.safetensors"}

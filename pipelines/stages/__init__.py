@@ -1,1 +1,1 @@
-"""One module for each stage of dvc.yaml with cells; a step plans them, computes them and writes tables."""
+"""Stages of dvc.yaml with cells, by science; a step plans cells, computes them and writes tables."""

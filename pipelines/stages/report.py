@@ -84,4 +84,4 @@ def page_inputs() -> dict[str, Path]:
     return {TEMPLATES: Path("tasks/reporting/templates")} | {path.as_posix(): path for path in sorted(found)}
 
 
-STEPS = (evaluate, report)
+STEPS = {"report": (evaluate, report)}

@@ -79,10 +79,8 @@ SOURCES = """
 from pipelines.catalog.agents import agents
 from pipelines.config.params import check
 from pipelines.engine.sources import source_digests
-from pipelines.stages.agents import prune_cell, train_cell
-from pipelines.stages.benchmark import benchmark_cells
-from pipelines.stages.export import export_cells
-from pipelines.stages.measure_agents import quantize_cell
+from pipelines.stages.deployment import benchmark_cells, export_cells
+from pipelines.stages.offline_rl import prune_cell, quantize_cell, train_cell
 
 def show(cell):
     digests = source_digests(cell.task.__module__, *cell.modules)

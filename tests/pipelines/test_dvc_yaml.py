@@ -16,7 +16,7 @@ from pipelines.cli.app import app
 from pipelines.cli.packages import list_packages
 from pipelines.config.params import CONF, PARAMS, configuration, load_config
 from pipelines.engine import sources
-from pipelines.stages import styles
+from pipelines.stages import style
 from singleshot.style.video.reader import probe
 from tasks.make_clip import make_clip
 from tasks.reporting.results import FILES, PROVENANCE
@@ -57,10 +57,10 @@ def plans():
         clip = Path(directory) / "clip.mp4"
         make_clip(torch.zeros(3, 48, 64), clip, 0.4, Fraction(25), (64, 48))
         info = probe(clip)
-        patch.setattr(styles, "probe", lambda path: info)
-        for stage in WITH_CELLS:
+        patch.setattr(style, "probe", lambda path: info)
+        for stage, module in WITH_CELLS.items():
             found[stage] = []
-            for step in importlib.import_module(f"pipelines.stages.{stage}").STEPS:
+            for step in importlib.import_module(f"pipelines.stages.{module}").STEPS[stage]:
                 planner, config.read = Planner(), set()
                 with pytest.raises(PlannedError):
                     step.run(planner, config)

@@ -1,7 +1,6 @@
-from pipelines.catalog.exports import benchmarked_agents, exported_agents
 from pipelines.config.params import configuration
 from pipelines.engine.sources import source_digests
-from pipelines.stages.benchmark import benchmark_cells
+from pipelines.stages.deployment import benchmark_cells, benchmarked_agents, exported_agents
 
 
 def test_agents_of_the_chosen_seeds_are_exported_and_no_others_are_timed():

@@ -19,7 +19,7 @@ from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell
 from pipelines.engine.tracking import SHOWN_CELLS, TrackingConfig, tracking
-from pipelines.stages.agents import train_agents
+from pipelines.stages.offline_rl import train_agents
 from singleshot.errors import UserError
 
 CELL = Cell(

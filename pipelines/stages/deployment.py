@@ -1,0 +1,175 @@
+"""Stages of deployment: `export` trained networks to ONNX, and `benchmark` them on every runtime."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from pipelines.catalog import agents, styles
+from pipelines.catalog.paths import CLASSIFICATION, EXPORTS, GRAPHS, SAMPLES, TIMINGS
+from pipelines.config.params import Config
+from pipelines.engine.cells import Cell
+from pipelines.engine.stage import Work, step
+from singleshot.export.measurement import InputSize, Measurement
+from singleshot.export.onnx_model import Form
+from singleshot.export.policies import forms_of
+from singleshot.export.runtimes import RUNTIMES, installed_version
+from singleshot.pruning.variant import DENSE
+from singleshot.rl.agents import AgentSpec
+from tasks.benchmark import BenchmarkParams, benchmark
+from tasks.export import (
+    ClassifierParams,
+    ExportParams,
+    export_classifier,
+    export_policy,
+    export_style,
+    graph_name,
+)
+from tasks.job import Task
+from tasks.tables import concatenate
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A trained network, from which ONNX graphs are exported."""
+
+    cell: str
+    """The network's directory below `GRAPHS`, and the name of its runs in MLflow."""
+    path: Path
+    """The file from which PyTorch loads the network."""
+    tags: Mapping[str, str]
+    forms: tuple[Form, ...] = ("dense",)
+    """The forms in which the network is exported, besides the file with sparse initialisers."""
+    modules: tuple[str, ...] = ()
+    """The modules that a task which loads the network imports by name."""
+
+
+def policy_of(agent: AgentSpec) -> TrainedNetwork:
+    """A trained agent's policy. If pruned, it is exported both with its zeros and without its dead units."""
+    name, path, modules = agents.name_of(agent), agents.model_of(agent), agents.modules_of(agent)
+    return TrainedNetwork(name, path, agents.tags_of(agent), forms_of(agent), modules)
+
+
+def style_network(style: str) -> TrainedNetwork:
+    """A trained style's network."""
+    return TrainedNetwork(f"styles/{style}", styles.model_of(style), {"style": style})
+
+
+def classifier(config: Config) -> TrainedNetwork:
+    """The ImageNet classifier, whose weights the stage `export` saves beside its graph."""
+    architecture = config.deployment.classifier.architecture
+    cell = f"classifiers/{architecture}"
+    return TrainedNetwork(cell, GRAPHS / cell / "classifier.safetensors", {"architecture": architecture})
+
+
+def exported_agents(config: Config) -> Iterator[AgentSpec]:
+    """The agents whose policies are exported."""
+    seeds = config.deployment.export.seeds
+    return (agent for agent in agents.agents(config) if seeds is None or agent.seed in seeds)
+
+
+def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
+    """The exported agents that are timed."""
+    chosen = config.deployment.benchmark.agents
+    environments = chosen.environments or tuple(config.offline_rl.environments)[:1]
+    return (
+        agent
+        for agent in exported_agents(config)
+        if agent.environment in environments
+        and agent.algorithm in chosen.algorithms
+        and agent.pruner in {DENSE, *chosen.pruners}
+        and agent.sparsity in chosen.sparsities
+        and agent.seed in chosen.seeds
+    )
+
+
+@step(
+    "export_onnx",
+    tags=(*agents.AGENT_TAGS, "style", "architecture"),
+    metrics=("bytes_dense", "bytes_masked", "bytes_sparse", "bytes_compacted"),
+    tables=(EXPORTS,),
+)
+def export_onnx(work: Work, config: Config) -> None:
+    """Export agents, style networks and an ImageNet classifier to ONNX.
+
+    `bytes_<form>` and `parameters_<form>`: the size of the graph. `max_abs_error_<form>`: its largest
+    difference from PyTorch in float64. The stage `register` enters the smallest exact form of each network
+    in the model registry.
+    """
+    directories = work.compute(list(export_cells(config)), GRAPHS)
+    concatenate([directory / "exports.csv" for directory in directories], EXPORTS)
+
+
+def export_cells(config: Config) -> Iterator[Cell]:
+    """A cell for the ImageNet classifier, each style network, and each exported agent.
+
+    Pictures' networks take 6 to 10 s each, agents' 1 to 3. The long ones begin first, so that no core waits
+    for them in the end.
+    """
+    export, chosen, source = config.deployment.export, config.deployment.classifier, classifier(config)
+    params = ClassifierParams(source.cell, chosen.architecture, chosen.weights, export.opset)
+    yield Cell(source.cell, export_classifier, params, tags=source.tags)
+    for style in config.style.training.styles:
+        yield _export_cell(config, export_style, style_network(style))
+    for agent in exported_agents(config):
+        source = policy_of(agent)
+        yield _export_cell(config, export_policy, source, scores=source.path.with_name("scores.csv"))
+
+
+def _export_cell(config: Config, task: Task, source: TrainedNetwork, **more: Path) -> Cell:
+    export = config.deployment.export
+    params = ExportParams(source.cell, export.opset, export.sparse_initializers)
+    inputs = {"source": source.path, **more}
+    return Cell(source.cell, task, params, inputs, source.tags, modules=source.modules)
+
+
+@step(
+    "benchmark",
+    tags=(*agents.AGENT_TAGS, "form", "style", "architecture"),
+    metrics=("torch_p50_ms_threads_1", "onnxruntime_p50_ms_threads_1", "openvino-f32_p50_ms_threads_1"),
+    tables=(TIMINGS, CLASSIFICATION),
+)
+def benchmark_graphs(work: Work, config: Config) -> None:
+    """Run exported networks on every runtime, and compare their outputs and latencies.
+
+    `<runtime>_p50_ms_threads_<n>`: the median latency in milliseconds. Steps are batch sizes or, for
+    pictures, side lengths in pixels. `timings.csv` has errors and percentiles.
+    """
+    parts = work.compute(list(benchmark_cells(config)), gpu=True, alone=True)
+    concatenate([part / "timings.csv" for part in parts], TIMINGS)
+    concatenate([parts[-1] / "classification.csv"], CLASSIFICATION)
+
+
+def benchmark_cells(config: Config) -> Iterator[Cell]:
+    """A cell for each graph that is timed, the classifier's last.
+
+    Style networks have the same shape and latency, so only one is timed.
+    """
+    measured = config.deployment.benchmark
+    settings = Measurement(**{each.name: getattr(measured, each.name) for each in fields(Measurement)})
+    runtimes = {name: installed_version(name) for name in measured.runtimes}
+    states = BenchmarkParams(runtimes, tuple(InputSize(batch) for batch in measured.batches), settings)
+    timed = list(benchmarked_agents(config))
+    if not timed:
+        log.warning("deployment.benchmark.agents matches no agent of offline_rl.sweep: no policy is timed")
+    for agent in timed:
+        params, source = replace(states, environment=agents.environment_of(config, agent)), policy_of(agent)
+        yield from (_benchmark_cell(source, form, params) for form in source.forms)
+    squares = tuple(InputSize(1, size_px) for size_px in measured.sizes_px)
+    style = style_network(config.style.training.styles[0])
+    yield _benchmark_cell(style, "dense", BenchmarkParams(runtimes, squares, settings))
+    asked = BenchmarkParams(runtimes, (InputSize(1),), settings, photos=measured.photos)
+    yield _benchmark_cell(classifier(config), "dense", asked, photos=SAMPLES)
+
+
+def _benchmark_cell(source: TrainedNetwork, form: Form, params: BenchmarkParams, **more: Path) -> Cell:
+    inputs = {"onnx": GRAPHS / source.cell / graph_name(source.cell, form), "source": source.path, **more}
+    tags = {**source.tags, "form": form}
+    # The modules that the task imports by name.
+    modules = (*source.modules, *(RUNTIMES[name].module for name in params.runtimes))
+    return Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=modules)
+
+
+STEPS = {"export": (export_onnx,), "benchmark": (benchmark_graphs,)}

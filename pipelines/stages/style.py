@@ -1,0 +1,270 @@
+"""Stages of style transfer: `pictures`, `styles` and `measure_styles`."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pandas
+
+from pipelines.catalog.paths import (
+    BACKBONES,
+    IMAGES,
+    ITERATIONS,
+    PHOTOS,
+    QUALITY,
+    SAMPLES,
+    SPEED,
+    STUDIES,
+    STYLES,
+    STYLIZED,
+    TRANSFERS,
+    VIDEOS,
+)
+from pipelines.catalog.styles import (
+    judges,
+    model_of,
+    normalized,
+    painting_of,
+    segment_cells,
+    stylized_name,
+    training_inputs,
+    training_of,
+    transfer_name,
+    transfers,
+    video_of,
+)
+from pipelines.config.params import Config
+from pipelines.config.style import StyleConfig
+from pipelines.engine.cells import Cell
+from pipelines.engine.stage import Work, step
+from singleshot.style.backbones import BackboneName
+from singleshot.style.video.join import join_segments
+from singleshot.style.video.reader import VideoInfo, probe
+from singleshot.style.video.segments import SEGMENT
+from tasks.fetch import (
+    PaintingParams,
+    PhotosParams,
+    WeightsParams,
+    fetch_painting,
+    fetch_photos,
+    fetch_weights,
+)
+from tasks.make_clip import fetch_clip
+from tasks.measure_styles import QualityParams, SpeedParams, measure_quality, measure_speed
+from tasks.stylize import LargeParams, StylizeParams, stylize_large, stylize_photos
+from tasks.tables import concatenate
+from tasks.train_style import train_style
+from tasks.transfer_style import transfer_style
+
+SUMMARY = Path("results/style/summary.json")
+PARTS = Path("results/style/quality")
+
+
+@step("fetch_images", tags=("source", "style"))
+def fetch_images(work: Work, config: Config) -> None:
+    """Pack the photos that styles are trained on, and draw or fetch the paintings."""
+    work.compute(list(image_cells(config.style)), IMAGES)
+
+
+def image_cells(style: StyleConfig) -> Iterator[Cell]:
+    """A cell for each shard of the photos, and one for each painting.
+
+    Their inputs are the user's own files that the configuration names.
+    """
+    for name, photos in (("photos", style.photos), ("samples", style.samples)):
+        for shard in range(photos.shards):
+            params = PhotosParams(photos, shard)
+            tags = {"source": photos.source}
+            yield Cell(f"{name}/shard-{shard:02}", fetch_photos, params, params.inputs(), tags)
+    for name, given in style.paintings.sources.items():
+        painting = PaintingParams(name, given, style.paintings.long_side_px)
+        yield Cell(f"paintings/{name}", fetch_painting, painting, painting.inputs(), {"style": name})
+
+
+@step("fetch_weights", tags=("backbone",))
+def fetch_backbones(work: Work, config: Config) -> None:
+    """Fetch the weights of VGG-16, VGG-19, AlexNet and LPIPS, and normalise the backbones' activations.
+
+    Steps are layers. `mean`: the mean of a layer's activations before normalisation. `clamped`: the number of
+    channels whose mean activation is close to zero.
+    """
+    weights = config.style.weights
+    cells = [
+        Cell(name, fetch_weights, params, {"photos": PHOTOS}, {"backbone": name})
+        for name in (*get_args(BackboneName), "lpips")
+        for params in [WeightsParams(name, weights.source, weights.normalization)]
+    ]
+    work.compute(cells, BACKBONES, gpu=True)
+
+
+@step("make_clip", tags=("photo",))
+def make_clip(work: Work, config: Config) -> None:
+    """Make the video that is stylised if no other is given."""
+    clip = config.style.clip
+    work.compute([Cell("clip", fetch_clip, clip, {"photos": SAMPLES}, {"photo": clip.photo})], VIDEOS)
+
+
+@step(
+    "transfer_style",
+    tags=("study", "backbone", "loss", "optimizer", "style"),
+    metrics=("total", "content", "style"),
+    tables=(STUDIES,),
+)
+def transfer_styles(work: Work, config: Config) -> None:
+    """Optimise one picture at a time (Gatys et al. 2016), in studies of backbones, losses and optimisers.
+
+    Steps are iterations. The pictures are among each run's artifacts; `studies.csv` has all losses.
+    """
+    cells = []
+    for picture in transfers(config):
+        settings = picture.config
+        inputs = {
+            "photos": SAMPLES,
+            "painting": painting_of(picture.style),
+            "backbone": normalized(settings.backbone),
+        }
+        tags = {
+            "study": picture.study,
+            "style": picture.style,
+            "backbone": settings.backbone,
+            "loss": settings.criterion,
+            "optimizer": settings.optimizer,
+        }
+        cells.append(Cell(transfer_name(picture), transfer_style, picture, inputs, tags))
+    directories = work.compute(cells, TRANSFERS, gpu=True)
+    concatenate([directory / "history.csv" for directory in directories], STUDIES)
+
+
+@step(
+    "train_style",
+    tags=("style",),
+    metrics=("total_loss", "content_loss", "style_loss", "seconds_per_batch"),
+)
+def train_styles(work: Work, config: Config) -> None:
+    """Train a network for each style (Johnson et al. 2016).
+
+    Steps are batches. Previews and the contact sheet are among each run's artifacts.
+    """
+    cells = []
+    for style in config.style.training.styles:
+        params, inputs = training_of(config, style), training_inputs(config, style)
+        cells.append(Cell(style, train_style, params, inputs, {"style": style}))
+    work.compute(cells, STYLES, gpu=True)
+
+
+@step("stylize", tags=("style", "video"), metrics=("seconds_per_image", "frames_per_second"))
+def stylize(work: Work, config: Config) -> None:
+    """Stylise the sample photos and a video in each trained style.
+
+    The photos are among the artifacts.
+    """
+    video = video_of(config)
+    info = probe(video)
+    work.compute(list(_stylized(config, video, info)), STYLIZED, gpu=True)
+    for style in config.style.training.styles:
+        segments = STYLIZED / style / "segments"
+        join_segments(sorted(segments.rglob(SEGMENT)), video, info, STYLIZED / style / stylized_name(video))
+        shutil.rmtree(segments)
+
+
+def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
+    settings = config.style.stylize
+    large = LargeParams(settings.large, replace(settings.settings, stroke=1.0))
+    photo = Path(settings.large.photo)
+    enlarged = {"photo": photo} if photo.suffix else {"photos": SAMPLES}
+    for style in config.style.training.styles:
+        model = {"model": model_of(style)}
+        photos = StylizeParams(style, settings.photos, settings.short_side_px, settings.settings)
+        yield Cell(f"{style}/photos", stylize_photos, photos, model | {"photos": SAMPLES}, {"style": style})
+        yield Cell(f"{style}/large", stylize_large, large, model | enlarged, {"style": style})
+        yield from segment_cells(
+            f"{style}/segments",
+            video,
+            info,
+            model_of(style),
+            settings=settings.settings,
+            batch_size=settings.batch_size,
+            frames_per_segment=settings.frames_per_segment,
+            tags={"style": style, "video": video.name},
+        )
+
+
+@step(
+    "measure_quality",
+    tags=("style",),
+    metrics=("style_ratio", "ssim", "lpips", "warping_error_ratio"),
+    tables=(QUALITY, ITERATIONS),
+)
+def judge_styles(work: Work, config: Config) -> None:
+    """Measure what stylised pictures keep of photo and painting, and how steady the video is.
+
+    Means over photos. `style_ratio`: the fraction of the photo's distance to the painting that is left.
+    `ssim` and `lpips` compare with the photo. `equals_iterations`: the iterations of optimisation (Gatys et
+    al. 2016) that reach the same loss.
+    """
+    cells = [_quality(config, style) for style in config.style.training.styles]
+    directories = work.compute(cells, PARTS, gpu=True)
+    concatenate([directory / "quality.csv" for directory in directories], QUALITY)
+    concatenate([directory / "iterations.csv" for directory in directories], ITERATIONS)
+    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(QUALITY)), indent=2) + "\n", encoding="utf-8")
+
+
+def _quality(config: Config, style: str) -> Cell:
+    quality, transfer = config.style.quality, config.style.transfer
+    video = video_of(config)
+    pictures = {
+        picture.config.backbone: TRANSFERS / transfer_name(picture) / "picture.png"
+        for picture in transfers(config)
+        if (picture.study, picture.style) == (quality.study, style)
+    }
+    params = QualityParams(
+        style,
+        quality,
+        gatys_photo=transfer.content if pictures else None,
+        gatys_backbones=tuple(pictures),
+        clip=video.name,
+    )
+    inputs = {
+        **judges(style),
+        "photos": SAMPLES,
+        "model": model_of(style),
+        "video": video,
+        "stylized_video": STYLIZED / style / stylized_name(video),
+        **{f"gatys-{backbone}": picture for backbone, picture in pictures.items()},
+    }
+    return Cell(style, measure_quality, params, inputs, {"style": style})
+
+
+def _summary(quality: pandas.DataFrame) -> dict[str, float]:
+    """For `dvc metrics`: means over the pictures and the video of each style's network."""
+    judged = ["style_ratio", "style_ratio_vgg19", "style_ratio_alexnet"]
+    columns = [*judged, "content_loss", "ssim", "lpips", "warping_error_ratio"]
+    means = quality[quality["method"] == "johnson"].groupby("style")[columns].mean()
+    return {f"{style}/{column}": round(value, 4) for (style, column), value in means.stack().items()}
+
+
+@step("measure_speed", tags=("style",), tables=(SPEED,))
+def time_styles(work: Work, config: Config) -> None:
+    """Time a picture by optimisation and by a trained network, at several sizes.
+
+    Steps are side lengths in pixels. `seconds_<backbone>`: the time by optimisation. `speed.csv` has all
+    times.
+    """
+    speed, transfer = config.style.speed, config.style.transfer
+    style = config.style.training.styles[0]
+    params = SpeedParams(speed, transfer.settings, config.style.stylize.precision)
+    inputs: dict[str, Path] = {"photos": PHOTOS, "painting": painting_of(style), "model": model_of(style)}
+    inputs |= {backbone: normalized(backbone) for backbone in speed.backbones}
+    # One cell, so that nothing runs beside what is timed.
+    (directory,) = work.compute([Cell("speed", measure_speed, params, inputs, {"style": style})], gpu=True)
+    concatenate([directory / "speed.csv"], SPEED)
+
+
+STEPS = {
+    "pictures": (fetch_images, fetch_backbones, make_clip),
+    "styles": (transfer_styles, train_styles, stylize),
+    "measure_styles": (judge_styles, time_styles),
+}
