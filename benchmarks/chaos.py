@@ -12,6 +12,7 @@ compared with those of an undisturbed run.
 import argparse
 import contextlib
 import functools
+import io
 import json
 import logging
 import os
@@ -23,10 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -402,17 +403,14 @@ def _half_written(store: Path) -> list[str]:
 
 
 def _half_written_on_s3(prefix: str) -> list[str]:
-    """Checkpoints that are left, files whose hash is not their name, and files that a manifest lacks."""
-    objects = Objects(prefix)
-    names = set(objects)
-    wrong = [name for name in names if name.startswith("checkpoints/")]
-    for name in names.difference(wrong):
-        directory, _, content = name.rpartition("/")
-        if content == "cell.json":
-            files = json.loads(objects[name])["files"].values()
-            wrong += [f"{directory}/{file}" for file in files if f"{directory}/{file}" not in names]
-        elif sha256(objects[name]).hexdigest() != content:
-            wrong.append(name)
+    """Checkpoints that are left, and cells that differ from their manifest."""
+    objects, wrong = Objects(prefix), []
+    for name in objects:
+        with tempfile.TemporaryDirectory() as cell, contextlib.suppress(zipfile.BadZipFile):
+            zipfile.ZipFile(io.BytesIO(objects[name])).extractall(cell)
+            if not name.startswith("checkpoints/") and damage(Path(cell)) is None:
+                continue
+        wrong.append(name)
     return wrong
 
 

@@ -2,39 +2,26 @@
 
 The URL is that of any object store that fsspec knows (`s3://bucket/prefix`). Below it are::
 
-    <cell's digest>/<SHA-256>                       each of the cell's files, named by its content
-    <cell's digest>/cell.json                       the cell's manifest, which is written last
-    checkpoints/<cell's digest>/<step>-<SHA-256>    the state from which another machine can go on
-    checkpoints/<cell's digest>/artifacts/<name>    the artifacts that the cell has yielded so far
+    <cell's digest>.zip                                 a finished cell with its manifest
+    checkpoints/<cell's digest>/<step>-<SHA-256>.zip    a state to go on from, with the artifacts so far
 
-S3 cannot rename objects, but writes each one whole or not at all. Two drivers that compute a cell at the same
-time, on machines that round differently, don't overwrite each other's files, since these are named by their
-content: whichever manifest comes last, its files are there.
+S3 cannot rename objects, but writes each one whole or not at all: of two drivers that compute a cell at the
+same time, on machines that round differently, the last one's files stay, all of them.
 """
 
 import contextlib
 import logging
 import os
 import shutil
+import zipfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import fsspec
 import tqdm
 
-from pipelines.engine.cells import (
-    MANIFEST,
-    Cell,
-    CellStore,
-    checkpoint_name,
-    damage,
-    files_of,
-    is_inside,
-    is_whole,
-    log,
-    step_of,
-)
+from pipelines.engine.cells import Cell, CellStore, checkpoint_name, damage, log, step_of
 from pipelines.engine.disks import is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
 from pipelines.engine.provenance import Made
@@ -79,21 +66,24 @@ class RemoteCellStore(CellStore):
         with self._as_user_error():
             # No cache of listings, since other drivers write there as well.
             self._files, path = fsspec.url_to_fs(url, use_listings_cache=False)
-            self._prefix = path.rstrip("/")
-            if not self._prefix:
+            if not path.rstrip("/"):
                 raise ValueError("no bucket is named")
+            self._prefix = f"{path.rstrip('/')}/"
 
     def fetch(self, cells: Sequence[Cell]) -> None:
         """Download those of `cells` that only the URL has, and upload those that only this machine has."""
         with self._as_user_error():
-            checkpoints = self._list_checkpoints()
-            manifests = self._read_manifests(cells)
+            there: dict[str, list[str]] = defaultdict(list)
+            for key in self._files.find(self._prefix):
+                folder, _, name = key.removeprefix(self._prefix).rpartition("/")
+                there[folder].append(name.removesuffix(".zip"))
+            finished = set(there[""])
             for cell in tqdm.tqdm(cells, "fetching", leave=False, unit="cell", disable=None):
-                if not self.has(cell) and cell.digest in manifests:
-                    self._download(cell, manifests[cell.digest])
+                if not self.has(cell) and cell.digest in finished:
+                    self._download(cell)
                 if not self.has(cell):
-                    self._fetch_checkpoint(cell, checkpoints[cell.digest])
-                elif cell.digest not in manifests:
+                    self._fetch_checkpoint(cell, there[f"checkpoints/{cell.digest}"])
+                elif cell.digest not in finished:
                     self._upload(cell)
 
     def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:
@@ -103,94 +93,69 @@ class RemoteCellStore(CellStore):
             self._upload(cell)
 
     def save_checkpoint(self, cell: Cell, step: int, state: bytes) -> None:
-        """Store the newest checkpoint in both places, then delete the previous one."""
+        """Store the newest checkpoint in both places, with the artifacts, then delete the previous one."""
         super().save_checkpoint(cell, step, state)
-        place = self._remote("checkpoints", cell.digest)
+        place = f"checkpoints/{cell.digest}"
         with self._as_user_error():
-            self._files.pipe_file(f"{place}/{checkpoint_name(step, state)}", state)
-            saved = self._files.find(place, maxdepth=1)
-            self._remove([key for key in saved if step_of(PurePosixPath(key).name) < step])
+            # Another driver on this disk may finish the cell meanwhile, and remove the directory.
+            with contextlib.suppress(FileNotFoundError):
+                self._put(self.root / place, f"{place}/{checkpoint_name(step, state)}")
+            saved = self._files.find(self._prefix + place)
+            self._remove([key for key in saved if step_of(key.rpartition("/")[2]) < step])
 
-    def save_artifact(self, cell: Cell, name: str, content: bytes) -> Path:
-        """Store a file of an unfinished cell in both places; returns its local path."""
-        with self._as_user_error():
-            self._files.pipe_file(self._remote("checkpoints", cell.digest, "artifacts", name), content)
-        return super().save_artifact(cell, name, content)
-
-    def _list_checkpoints(self) -> Mapping[str, list[str]]:
-        found = defaultdict(list)
-        place = self._remote("checkpoints/")
-        for key in self._files.find(place):
-            digest, _, name = key.removeprefix(place).partition("/")
-            found[digest].append(name)
-        return found
-
-    def _read_manifests(self, cells: Sequence[Cell]) -> dict[str, bytes]:
-        keys = {self._remote(cell.digest, MANIFEST): cell.digest for cell in cells}
-        answers = self._files.cat(list(keys), on_error="return") if keys else {}
-        for answer in answers.values():
-            if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
-                raise answer
-        return {keys[key]: answer for key, answer in answers.items() if isinstance(answer, bytes)}
-
-    def _download(self, cell: Cell, manifest: bytes) -> None:
-        staging = self._stage()
-        staging.mkdir()
-        (staging / MANIFEST).write_bytes(manifest)
-        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError, FileNotFoundError):
-            files = files_of(manifest)
-            for name in files:
-                (staging / name).parent.mkdir(parents=True, exist_ok=True)
-            self._files.get(
-                [self._remote(cell.digest, content) for content in files.values()],
-                [str(staging / name) for name in files],
-            )
-        if damaged := damage(staging):
-            where = self._remote(cell.digest)
-            log.warning("%s: %s is damaged; computing the cell %s again", where, damaged, cell.name)
-            shutil.rmtree(staging)
-        else:
-            self._publish(staging, cell)
+    def _download(self, cell: Cell) -> None:
+        if directory := self._get(cell.digest):
+            if damaged := damage(directory):
+                log.warning("%s%s: %s is damaged", self._prefix, cell.digest, damaged)
+                shutil.rmtree(directory)
+            else:
+                self._publish(directory, cell)
 
     def _upload(self, cell: Cell) -> None:
-        directory = self.path(cell.digest)
-        manifest = (directory / MANIFEST).read_bytes()
-        files = files_of(manifest)
-        self._files.put(
-            [str(directory / name) for name in files],
-            [self._remote(cell.digest, content) for content in files.values()],
-        )
-        self._files.pipe_file(self._remote(cell.digest, MANIFEST), manifest)
-        self._remove(self._files.find(self._remote("checkpoints", cell.digest)))
+        self._put(self.path(cell.digest), cell.digest)
+        self._remove(self._files.find(f"{self._prefix}checkpoints/{cell.digest}"))
 
     def _fetch_checkpoint(self, cell: Cell, names: Sequence[str]) -> None:
         """Download the newest checkpoint among `names`, with the artifacts, if it is newer than ours."""
         ours = self.checkpoint(cell)
         newest = max(names, key=step_of, default="")
-        if step_of(newest) <= (ours.step if ours else -1):
-            return
-        place = self._remote("checkpoints", cell.digest)
-        # Another driver may have stored a newer one by now, or the finished cell.
-        with contextlib.suppress(FileNotFoundError):
-            state = self._files.cat_file(f"{place}/{newest}")
-            if not is_whole(newest, state):
-                log.warning(
-                    "%s/%s is damaged; computing the cell %s from its start", place, newest, cell.name
-                )
-                return
-            for name in names:
-                artifact = name.removeprefix("artifacts/")
-                if artifact != name and is_inside(artifact):
-                    super().save_artifact(cell, artifact, self._files.cat_file(f"{place}/{name}"))
-            super().save_checkpoint(cell, step_of(newest), state)
+        if step_of(newest) > (ours.step if ours else -1) and (
+            directory := self._get(f"checkpoints/{cell.digest}/{newest}")
+        ):
+            artifacts = directory / "artifacts"
+            for file in artifacts.rglob("*"):
+                if file.is_file():
+                    self.save_artifact(cell, file.relative_to(artifacts).as_posix(), file.read_bytes())
+            super().save_checkpoint(cell, step_of(newest), (directory / newest).read_bytes())
+            shutil.rmtree(directory)
+
+    def _put(self, directory: Path, name: str) -> None:
+        packed = self._stage()
+        with zipfile.ZipFile(packed, "w") as archive:
+            for file in directory.rglob("*"):
+                archive.write(file, file.relative_to(directory))
+        self._files.put_file(str(packed), f"{self._prefix}{name}.zip")
+        packed.unlink()
+
+    def _get(self, name: str) -> Path | None:
+        """A new directory with what `_put` has stored; None, with a warning, if it is damaged or gone."""
+        packed, directory = self._stage(), self._stage()
+        try:
+            self._files.get_file(f"{self._prefix}{name}.zip", str(packed))
+            with zipfile.ZipFile(packed) as archive:
+                archive.extractall(directory)  # which leaves out of names what leads elsewhere
+        except (FileNotFoundError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as error:
+            log.warning("%s%s is damaged: %s", self._prefix, name, error)
+            shutil.rmtree(directory, ignore_errors=True)
+            return None
+        finally:
+            packed.unlink(missing_ok=True)
+        return directory
 
     def _remove(self, keys: Sequence[str]) -> None:
         for key in keys:
             with contextlib.suppress(FileNotFoundError):
                 self._files.rm_file(key)
-
-    def _remote(self, *parts: str) -> str:
-        return "/".join([self._prefix, *parts])
 
     @contextlib.contextmanager
     def _as_user_error(self) -> Iterator[None]:
