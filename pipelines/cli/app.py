@@ -13,7 +13,7 @@ import typer.completion
 from pipelines.catalog.paths import STAGES, WITH_CELLS
 from pipelines.cli import tools
 from pipelines.engine.disks import disk_full_error, is_disk_full
-from pipelines.engine.dvc_files import keep_lock, keep_private
+from pipelines.engine.dvc_files import keep_private
 from pipelines.engine.sweep import CellsFailedError
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
@@ -123,7 +123,6 @@ def main() -> None:
     typer.completion.completion_init()  # type: ignore[attr-defined]  # as add_completion would
     if "DVC_STAGE" in os.environ:
         keep_private()
-        keep_lock()
     group = typer.main.get_group(app)
     for command in (group, *group.commands.values()):
         for parameter in command.get_params(typer.Context(command)):

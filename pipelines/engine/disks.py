@@ -44,23 +44,14 @@ def disk_full_error(error: BaseException | None = None, place: Path | None = Non
     return DiskFullError(f"{_described(place or _fullest())}; finished cells and checkpoints are kept")
 
 
-def has_space(place: Path) -> bool:
-    """Whether this process may write to a directory, or make it, and its disk is not as good as full."""
-    place = _existing(place)
-    return os.access(place, os.W_OK) and shutil.disk_usage(place).free >= LITTLE_BYTES
-
-
 def _fullest() -> Path:
     places = (Path(place) for place in (*PLACES, os.environ.get("RAY_TMPDIR", "/tmp"), tempfile.gettempdir()))
     return min((place for place in places if place.exists()), key=lambda place: shutil.disk_usage(place).free)
 
 
-def _existing(place: Path) -> Path:
-    return next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
-
-
 def _described(place: Path) -> str:
-    disk = shutil.disk_usage(_existing(place))
+    there = next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
+    disk = shutil.disk_usage(there)
     space = f"{disk.free / 1e6:,.0f} of {disk.total / 1e6:,.0f} MB"
     return f"{place}: the disk is full ({space} are free); free some space, then run this again"
 

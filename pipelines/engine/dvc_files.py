@@ -1,14 +1,13 @@
 """Files of DVC's that a kill or a power cut leaves cut off, as DVC writes them in place, and does not sync.
 
-DVC refuses to run with some of them, and restores others as they are, so `make repro` mends them first:
-`python -m pipelines.engine.dvc_files`. The module imports little, so that this takes only a moment.
+DVC refuses to run with some of them, and restores others as they are, so `make repro` removes them first:
+`python -m pipelines.engine.dvc_files`. DVC makes them again from its cache, and from the cells in .cells. The
+module imports little, so that this takes only a moment.
 """
 
 import contextlib
 import hashlib
-import json
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,8 +22,6 @@ from singleshot.io.whole_file import whole_file
 DVC = Path(".dvc/tmp")
 """The directory of DVC's files about its processes."""
 LOCK = Path("dvc.lock")
-KEPT_LOCK = DVC / "dvc.lock"
-"""A copy of `LOCK` from the beginning of the last stage's command."""
 USED = DVC / "rwlock"
 """Which process reads and writes which path of a stage."""
 SITE = Path(".dvc-site")
@@ -56,34 +53,19 @@ def keep_private() -> None:
     SITE.chmod(0o700)
 
 
-def keep_lock() -> None:
-    """Copy `dvc.lock` while DVC runs a stage's command, as it doesn't write to the file meanwhile."""
-    if LOCK.exists() and DVC.is_dir():
-        with whole_file(KEPT_LOCK) as copy:
-            shutil.copyfile(LOCK, copy)
-
-
 def mend() -> Iterator[str]:
-    """Mend what is damaged, unless DVC is at work; yields a line for each thing."""
+    """Remove what is damaged, unless DVC is at work; yields a line for each thing."""
     if not DVC.is_dir():
         return
     with contextlib.suppress(Timeout), FileLock(DVC / "lock", timeout=0):
-        yield from _mend_lock()
+        if LOCK.exists() and not _is_whole(LOCK):
+            LOCK.unlink()
+            yield f"{LOCK} was cut off: removed; DVC writes it again"
         yield from _mend_cache()
-    with contextlib.suppress(Timeout), FileLock(DVC / "rwlock.lock", timeout=3):
-        yield from _mend_used()
-
-
-def _mend_lock() -> Iterator[str]:
-    if not LOCK.exists() or _is_whole(LOCK):
-        return
-    if KEPT_LOCK.exists() and _is_whole(KEPT_LOCK):
-        with whole_file(LOCK) as copy:
-            shutil.copyfile(KEPT_LOCK, copy)
-        yield f"{LOCK} was cut off: restored from the copy that its last stage began with"
-    else:
-        LOCK.unlink()
-        yield f"{LOCK} was cut off: removed; DVC writes it again from its cache, and from the cells in .cells"
+    # A process that has ended may have left a part of its record, or an id that another process has by now.
+    with contextlib.suppress(Timeout, FileNotFoundError), FileLock(DVC / "rwlock.lock", timeout=3):
+        if not any(is_dvc(int(pid)) for pid in re.findall(r'"pid": (\d+)', USED.read_text("utf-8"))):
+            USED.unlink()
 
 
 def _is_whole(lock: Path) -> bool:
@@ -121,33 +103,7 @@ def _is_damaged(path: Path) -> bool:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() != named[1]
 
 
-def _mend_used() -> Iterator[str]:
-    """Remove the record if all processes in it have ended, whose ids other processes may have by now."""
-    if not USED.exists():
-        return
-    try:
-        used = json.loads(USED.read_text("utf-8"))
-        readers = (entry for entries in used.get("read", {}).values() for entry in entries)
-        entries = [*used.get("write", {}).values(), *readers]
-        if not entries or any(is_dvc(entry["pid"]) for entry in entries):
-            return
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass  # it was cut off
-    USED.unlink()
-    yield f"{USED}: removed, as it is damaged or of a DVC that has ended"
-
-
-def _may_run() -> bool:
-    """Whether there is a Git repository, which an unpacked archive is not, or DVC is to go without."""
-    settings = (file for file in (Path(".dvc/config"), Path(".dvc/config.local")) if file.exists())
-    return any((folder / ".git").exists() for folder in (Path.cwd(), *Path.cwd().parents)) or any(
-        "no_scm" in file.read_text("utf-8") for file in settings
-    )
-
-
 if __name__ == "__main__":
-    if not _may_run():
-        sys.exit("error: no Git repository here, which DVC needs; run `git init`, then the same again")
     keep_private()
     for line in mend():
         print(f"mended: {line}", file=sys.stderr)

@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 
-from pipelines.engine.disks import DiskFullError, has_space
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.processes import takes_its_children_along
 from singleshot.errors import UserError
@@ -80,26 +79,10 @@ def _set_variables(here: bool) -> None:
     if here:
         # Ray's processes then listen on 127.0.0.1 alone, as on the systems that the variable names.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        os.environ["RAY_TMPDIR"] = str(_temporary_directory())
+        temporary = tempfile.gettempdir()  # to which batch systems give a long name
+        short = len(os.fsencode(temporary)) <= LONGEST_TEMPORARY
+        os.environ.setdefault("RAY_TMPDIR", temporary if short else "/tmp")
         _keep_token()
-
-
-def _temporary_directory() -> Path:
-    """The first directory for Ray's sockets and logs that is writable and has space and a short name.
-
-    Raises:
-        DiskFullError: there is none.
-    """
-    given = os.environ.get("RAY_TMPDIR")
-    # Of these, TMPDIR is the first; batch systems give it a long name.
-    places = [given] if given else [tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm"]
-    for place in map(Path, places):
-        if len(os.fsencode(place)) <= LONGEST_TEMPORARY and has_space(place):
-            return place
-    raise DiskFullError(
-        f"{places[0]}: its disk is full or read-only, or its name has more than {LONGEST_TEMPORARY} bytes; "
-        "free some space, or name another directory for Ray's files in RAY_TMPDIR"
-    )
 
 
 def _keep_token() -> None:

@@ -28,7 +28,7 @@ from toy_tasks.work import (
 from pipelines.engine import sweep
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
 from pipelines.engine.execution import CellBatch, ExecutorConfig, OutOfMemoryError, batches, execute
-from pipelines.engine.ray_cluster import STARTS, _temporary_directory, not_code, ray_cluster
+from pipelines.engine.ray_cluster import STARTS, not_code, ray_cluster
 from pipelines.engine.ray_executor import _Input, execute_remotely, fault
 from pipelines.engine.stage import fan_out
 from pipelines.engine.sweep import TRANSIENT_RETRIES, CellsFailedError, Sweep
@@ -186,20 +186,6 @@ def test_code_is_sent_to_a_cluster_also_modules_of_the_users_own_and_nothing_els
     sent = {file for file in tmp_path.rglob("*") if not excluded.match_file(file.relative_to(tmp_path))}
     names = {file.relative_to(tmp_path).as_posix() for file in sent if file.is_file()}
     assert names == {"singleshot/__init__.py", "cart.py", "carts/__init__.py"}
-
-
-def test_ray_keeps_its_files_where_there_is_space(tmp_path, monkeypatch):
-    """Where TMPDIR says, unless its name is too long for sockets; not in a small or read-only /tmp."""
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    full = {"/tmp", "/var/tmp"}
-    monkeypatch.setattr("pipelines.engine.ray_cluster.has_space", lambda place: str(place) not in full)
-    monkeypatch.setattr("tempfile.tempdir", "/mnt/scratch")
-    assert str(_temporary_directory()) == "/mnt/scratch"
-    monkeypatch.setattr("tempfile.tempdir", "/mnt/scratch/of/a/batch/system/0123456789")
-    assert str(_temporary_directory()) == "/dev/shm"
-    monkeypatch.setenv("RAY_TMPDIR", "/var/tmp")
-    with pytest.raises(UserError, match=r"^/var/tmp: .*RAY_TMPDIR"):
-        _temporary_directory()
 
 
 def test_batches_stack_only_what_may_be_stacked_and_stands_at_the_same_step(store):
