@@ -39,14 +39,12 @@ LARGEST_ARTIFACT_BYTES = 1_000_000
 SHOWN = (".html", ".csv", ".png", ".jpg", ".mp4")
 """Suffixes of files that MLflow's pages display, for which the limit is higher."""
 LARGEST_SHOWN_BYTES = 20_000_000
-METRICS_PER_BATCH = 1000  # MLflow's limit
+METRICS_PER_BATCH, MOST_RUNS = 1000, 50_000  # MLflow's limits
 DATA = "data"
 """The directory of data sets."""
 DATASET_DIGEST = 36  # MLflow's limit
 FLUSH_SECONDS = 5.0
 ANSWER_SECONDS = 10
-SCHEMES = ("sqlite:", "http://", "https://", "databricks", "postgresql", "mysql", "mssql")
-"""How addresses begin of which MLflow keeps runs. It would write runs to a folder only when told twice."""
 SQLITE = "sqlite:///"
 ARTIFACTS = "mlartifacts"
 ADDRESSES = (
@@ -92,32 +90,29 @@ class Experiment:
 
     def labels(self, experiment_id: str) -> dict[str, str]:
         """The experiment's description, kind and views, under the tags that MLflow's pages read."""
-        keys = [{"mode": "tag", "groupByData": name} for name in self.groups]
-        groups = {"groupBy": {"aggregateFunction": "average", "groupByKeys": keys}} if keys else {}
-        charts = {"searchFilter": SHOWN_CELLS, "runsHiddenMode": "SHOWALL", **groups}
-        return {
-            "mlflow.experimentKind": "custom_model_development",
-            "mlflow.note.content": self._description(experiment_id),
-            "mlflow.sharedViewState.table": json.dumps(self._table()),
-            "mlflow.sharedViewState.charts": json.dumps(charts),
-        }
-
-    def _description(self, experiment_id: str) -> str:
-        table, charts = (f"[{view}]({address(experiment_id, view)})" for view in ("table", "charts"))
-        paragraphs = [f"{self.about} See the {table} or the {charts}.", self.details]
+        columns = ["attributes.`Created`", *(f"tags.`{name}`" for name in (*self.tags, "profile"))]
+        columns += [f"metrics.`{name}`" for name in self.metrics]
+        table: dict[str, Any] = {"searchFilter": SHOWN_CELLS, "selectedColumns": columns}
+        if self.metrics:
+            table |= {"orderByKey": f"metrics.`{self.metrics[0]}`", "orderByAsc": False}
+        charts: dict[str, Any] = {"searchFilter": SHOWN_CELLS, "runsHiddenMode": "SHOWALL"}
+        if self.groups:
+            keys = [{"mode": "tag", "groupByData": name} for name in self.groups]
+            charts["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
+        links = (f"[{view}]({address(experiment_id, view)})" for view in ("table", "charts"))
+        paragraphs = [f"{self.about} See the {' or the '.join(links)}.", self.details]
         if self.tags:
             names = ", ".join(f"`tags.{name}`" for name in self.tags)
             paragraphs.append(f"Filter by {names}: `tags.{self.tags[0]} = '…'`.")
         paragraphs.append(
             "One run is the stage's own: its name ends in the profile, and its artifacts are the tables."
         )
-        return "\n\n".join(filter(None, paragraphs))
-
-    def _table(self) -> dict[str, Any]:
-        columns = ["attributes.`Created`", *(f"tags.`{name}`" for name in (*self.tags, "profile"))]
-        columns += [f"metrics.`{name}`" for name in self.metrics]
-        order = {"orderByKey": f"metrics.`{self.metrics[0]}`", "orderByAsc": False} if self.metrics else {}
-        return {"searchFilter": SHOWN_CELLS, "selectedColumns": columns, **order}
+        return {
+            "mlflow.experimentKind": "custom_model_development",
+            "mlflow.note.content": "\n\n".join(filter(None, paragraphs)),
+            "mlflow.sharedViewState.table": json.dumps(table),
+            "mlflow.sharedViewState.charts": json.dumps(charts),
+        }
 
 
 def address(experiment_id: str, view: str) -> str:
@@ -134,7 +129,7 @@ class Tracker(Recorder):
         self._experiment_id = experiment_id
         self._stage = stage
         self._profile = profile
-        found = self._search()
+        found = client.search_runs([experiment_id], f"tags.stage = '{stage}'", max_results=MOST_RUNS)
         self._runs = {run.data.tags["cell"]: run for run in found if run.data.tags["kind"] == "cell"}
         for run in found:
             if run.info.status == "RUNNING" and not is_alive(run.data.tags["driver"]):
@@ -289,17 +284,6 @@ class Tracker(Recorder):
             "mlflow.source.git.commit": git_commit(),
         } | {tag: os.environ[name] for tag, name in VARIABLES.items() if name in os.environ}
 
-    def _search(self) -> "list[Run]":
-        found: list[Run] = []
-        token: str | None = None
-        while token != "":
-            page = self._client.search_runs(
-                [self._experiment_id], f"tags.stage = '{self._stage}'", max_results=1000, page_token=token
-            )
-            found += page
-            token = page.token or ""
-        return found
-
 
 @contextlib.contextmanager
 def tracking(
@@ -313,9 +297,7 @@ def tracking(
         UserError: the tracking server or database cannot be used.
     """
     with mlflow_client(config) as (client, uri):
-        experiment_id = _open_experiment(client, config, uri, stage)
-        if experiment:
-            _describe(client, experiment_id, experiment)
+        experiment_id = _open_experiment(client, config, uri, stage, experiment)
         tracker = Tracker(client, experiment_id, stage, profile)
         try:
             yield tracker
@@ -370,17 +352,10 @@ def check_answers(uri: str) -> None:
     Raises:
         RequestException, SQLAlchemyError: nothing answers within ten seconds, or it is no database.
         ImportError: the database's driver is not installed.
-        UserError: MLflow knows no such address.
     """
     import requests
     import sqlalchemy
 
-    database = database_file(uri)
-    if not uri.lower().startswith(SCHEMES) or (database and database.is_dir()):
-        where = address_without_secrets(uri)
-        raise UserError(
-            f"MLflow at {where}: no address of runs; give sqlite:///FILE, http://… or a database's"
-        )
     if uri.lower().startswith(("http://", "https://")):
         # A wrong certificate is an answer, too; MLflow's settings decide about it.
         with contextlib.suppress(requests.exceptions.SSLError):
@@ -464,7 +439,10 @@ def experiment_name(config: TrackingConfig, stage: str) -> str:
     return f"{config.experiment}/{stage}"
 
 
-def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, stage: str) -> str:
+def _open_experiment(
+    client: "MlflowClient", config: TrackingConfig, uri: str, stage: str, shown: Experiment | None
+) -> str:
+    """The experiment of a stage. It is described when it is made: a person may write something else later."""
     from mlflow.entities import LifecycleStage
     from mlflow.exceptions import MlflowException
 
@@ -475,7 +453,9 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
         database = database_file(uri)
         location = _artifacts_of(database) if database else None
         try:
-            client.create_experiment(name, artifact_location=location)
+            made = client.create_experiment(name, artifact_location=location)
+            for key, value in shown.labels(made).items() if shown else ():
+                client.set_experiment_tag(made, key, value)
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another driver was first
                 raise
@@ -487,16 +467,6 @@ def _open_experiment(client: "MlflowClient", config: TrackingConfig, uri: str, s
             f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
         )
     return experiment.experiment_id
-
-
-def _describe(client: "MlflowClient", experiment_id: str, experiment: Experiment) -> None:
-    """Write the experiment's description and views, unless a person has written others."""
-    from mlflow.exceptions import MlflowException
-
-    labels = experiment.labels(experiment_id)
-    for key in labels.keys() - client.get_experiment(experiment_id).tags.keys():
-        with contextlib.suppress(MlflowException):  # the database refuses it: another driver was first
-            client.set_experiment_tag(experiment_id, key, labels[key])
 
 
 def _datasets(cell: Cell) -> "Iterator[DatasetInput]":
