@@ -1,7 +1,7 @@
 """Tables as CSV files: the one place that writes them."""
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,22 +36,28 @@ def _cells(row: "DataclassInstance") -> Iterator[Any]:
         yield from _cells(value) if is_dataclass(value) else [value]  # type: ignore[arg-type]
 
 
-def concatenate(parts: Sequence[Path], output: Path, row: "type[DataclassInstance] | None" = None) -> None:
-    """Write the rows of `parts`, tables with the same columns, one after another.
+def concatenate(
+    directories: Iterable[Path],
+    output: Path,
+    row: "type[DataclassInstance] | None" = None,
+    name: str | None = None,
+) -> None:
+    """Write the rows of the tables `name`, by default `output`'s, of `directories`, one after another.
 
-    If there may be no part, `row` is the dataclass of their rows. Values are copied as text: numbers keep
-    every digit.
+    If some may have none, `row` is the dataclass of their rows. Values are copied as text: numbers keep every
+    digit.
 
     Raises:
         ValueError: the columns of a part differ from those of the first.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     columns = columns_of(row) if row else None
+    parts = [directory / (name or output.name) for directory in directories]
     with output.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         if columns:
             writer.writerow(columns)
-        for part in parts:
+        for part in parts if row is None else filter(Path.exists, parts):
             with part.open(newline="") as table:
                 header, *rows = csv.reader(table)
             if columns is None:

@@ -25,8 +25,8 @@ time."""
 STARTUP_TIMEOUTS = ("timed out during startup", "Timed out waiting for file")
 """Parts of the messages of the exceptions that Ray raises when it gives up: a bare one for a node, and a
 RuntimeError for the head's port."""
-NO_HEALTH_CHECKS = {"health_check_failure_threshold": 2**31 - 1}
-"""Options that turn Ray's health checks off. On one machine, a node that does not answer is only busy: with
+NO_HEALTH_CHECKS = {"RAY_health_check_failure_threshold": str(2**31 - 1)}
+"""Variables that turn Ray's health checks off. On one machine, a node that does not answer is only busy: with
 60 processes on 2 cores, Ray took it for dead after five checks. Closed connections show that a node has
 ended."""
 LONGEST_TEMPORARY = 36
@@ -82,6 +82,7 @@ def _set_variables(here: bool) -> None:
         temporary = tempfile.gettempdir()  # to which batch systems give a long name
         short = len(os.fsencode(temporary)) <= LONGEST_TEMPORARY
         os.environ.setdefault("RAY_TMPDIR", temporary if short else "/tmp")
+        os.environ.update(NO_HEALTH_CHECKS)
         _keep_token()
 
 
@@ -126,9 +127,7 @@ def _started_here() -> Iterator[None]:
         with takes_its_children_along(), contextlib.ExitStack() as joined:
             try:
                 # Without `local`, Ray joins any cluster that it finds here, even one that is ending.
-                # A copy, as Ray adds to it, and would warn of its own additions the next time.
-                options = {"include_dashboard": False, "_system_config": dict(NO_HEALTH_CHECKS)}
-                joined.enter_context(_joined(address="local", **options))
+                joined.enter_context(_joined(address="local", include_dashboard=False))
             except Exception as error:
                 if not took_too_long(error):
                     raise

@@ -29,8 +29,6 @@ from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
 
 VARIABLE = "SINGLESHOT_CELLS"
-LOCAL = ("file", "local")
-"""fsspec's protocols for directories. It makes none for the files that it writes, as a local store does."""
 
 
 def open_store(root: Path) -> CellStore:
@@ -39,15 +37,12 @@ def open_store(root: Path) -> CellStore:
     Where results are kept does not change them, so the environment names the place, not a stage's parameters.
 
     Raises:
-        UserError: the URL is mistyped or cannot be used.
+        UserError: the URL cannot be used.
     """
     where = os.environ.get(VARIABLE) or str(root)
-    protocol, is_url, path = where.partition("://")
-    if is_url and protocol not in LOCAL:
+    if "://" in where:
         return RemoteCellStore(shared_checkout() / root, where)
-    if not is_url and ":" in where.partition("/")[0]:  # most likely `s3:/bucket`: a directory named `s3:`
-        raise UserError(f"{VARIABLE}={where}: write s3://BUCKET/PREFIX, or ./{where} if it is a directory")
-    return CellStore(shared_checkout() / (path or where))
+    return CellStore(shared_checkout() / where)
 
 
 class RemoteCellStore(CellStore):

@@ -127,13 +127,6 @@ class Work:
         return [out / cell.name for cell in cells]
 
 
-@contextlib.contextmanager
-def open_stage(name: str) -> Iterator[None]:
-    """Open a stage of dvc.yaml, which ends with the `dvc` that runs it, and waits for its other drivers."""
-    with ends_with_its_parents(), one_at_a_time(DVC / f"{name}.lock", f"the stage {name}"):
-        yield
-
-
 @dataclasses.dataclass(frozen=True)
 class Step:
     """A step of a stage: a function that plans cells, computes them and writes their tables.
@@ -147,20 +140,12 @@ class Step:
     run: Callable[[Work, Any], None]
 
 
-def step(
-    name: str,
-    *,
-    tags: Sequence[str] = (),
-    metrics: Sequence[str] = (),
-    groups: Sequence[str] = (),
-    tables: Sequence[Path] = (),
-) -> Callable[[Callable[[Work, Any], None]], Step]:
-    """Make a function a step. The options are as in :class:`~pipelines.engine.tracking.Experiment`."""
+def step(name: str, **shown: Any) -> Callable[[Callable[[Work, Any], None]], Step]:
+    """Make a function a step; `shown` are fields of :class:`~pipelines.engine.tracking.Experiment`."""
 
     def declare(run: Callable[[Work, Any], None]) -> Step:
         about, _, details = (inspect.getdoc(run) or "").partition("\n\n")
-        experiment = Experiment(about, details, tuple(tags), tuple(metrics), tuple(groups), tuple(tables))
-        return Step(name, experiment, run)
+        return Step(name, Experiment(about, details, **shown), run)
 
     return declare
 
@@ -173,8 +158,11 @@ def run_stage(
     executor: ExecutorConfig,
     tracker: TrackingConfig,
 ) -> None:
-    """Run the steps of a stage, attach each one's tables to its run, and write its provenance."""
-    with open_stage(name):
+    """Run the steps of a stage, attach each one's tables to its run, and write its provenance.
+
+    The stage ends with the `dvc` that runs it, and waits for its other drivers.
+    """
+    with ends_with_its_parents(), one_at_a_time(DVC / f"{name}.lock", f"the stage {name}"):
         for each in steps:
             with tracking(tracker, each.name, profile, each.experiment) as opened:
                 work = Work(each.name, profile, executor, open_store(CELLS), opened)

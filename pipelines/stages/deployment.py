@@ -98,8 +98,7 @@ def export_onnx(work: Work, config: Config) -> None:
     difference from PyTorch in float64. The stage `register` enters the smallest exact form of each network
     in the model registry.
     """
-    directories = work.compute(list(export_cells(config)), GRAPHS)
-    concatenate([directory / "exports.csv" for directory in directories], EXPORTS)
+    concatenate(work.compute(list(export_cells(config)), GRAPHS), EXPORTS)
 
 
 def export_cells(config: Config) -> Iterator[Cell]:
@@ -138,8 +137,8 @@ def benchmark_graphs(work: Work, config: Config) -> None:
     pictures, side lengths in pixels. `timings.csv` has errors and percentiles.
     """
     parts = work.compute(list(benchmark_cells(config)), gpu=True, alone=True)
-    concatenate([part / "timings.csv" for part in parts], TIMINGS)
-    concatenate([parts[-1] / "classification.csv"], CLASSIFICATION)
+    concatenate(parts, TIMINGS)
+    concatenate(parts[-1:], CLASSIFICATION)
 
 
 def benchmark_cells(config: Config) -> Iterator[Cell]:

@@ -121,8 +121,7 @@ def prune_agents(work: Work, config: Config) -> None:
     `layers.csv` has the number of weights that each mask keeps of each layer.
     """
     pruned = (agent for agent in agents(config) if agent.mask_pruner)
-    directories = work.compute([prune_cell(config, agent) for agent in pruned], MASKS)
-    concatenate([directory / "layers.csv" for directory in directories], LAYERS)
+    concatenate(work.compute([prune_cell(config, agent) for agent in pruned], MASKS), LAYERS)
 
 
 def prune_cell(config: Config, agent: AgentSpec) -> Cell:
@@ -150,10 +149,8 @@ def train_agents(work: Work, config: Config) -> None:
     """
     cells = [train_cell(config, agent) for agent in agents(config)]
     directories = work.compute(cells, AGENTS, gpu=True, start_ray=True)
-    concatenate([directory / "scores.csv" for directory in directories], SCORES)
-    # Agents without an environment have held-out losses instead of scores.
-    heldout = [path for directory in directories if (path := directory / "heldout.csv").exists()]
-    concatenate(heldout, HELDOUT, HeldoutRow)
+    concatenate(directories, SCORES)
+    concatenate(directories, HELDOUT, HeldoutRow)  # of agents without an environment, instead of scores
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(SCORES)), indent=2) + "\n", encoding="utf-8")
 
 
@@ -201,9 +198,18 @@ def animate_agents(work: Work, config: Config) -> None:
 
 
 def _animations(config: Config) -> Iterator[Cell]:
-    for (environment, algorithm), together in groupby(
-        _shown(config), lambda agent: (agent.environment, agent.algorithm)
-    ):
+    """Agents of the first seed that are dense or have the highest sparsity."""
+    sweep = config.offline_rl.sweep
+    pruners = {DENSE, *ordered(list(sweep.pruners), PRUNERS)[:MOST_PRUNERS]}
+    shown = (
+        agent
+        for agent in agents(config)
+        if environment_of(config, agent).id
+        and agent.seed == sweep.seeds[0]
+        and agent.sparsity in {0.0, max(sweep.sparsities)}
+        and agent.pruner in pruners
+    )
+    for (environment, algorithm), together in groupby(shown, lambda each: (each.environment, each.algorithm)):
         lanes = list(together)
         tags = {"environment": environment, "algorithm": algorithm}
         yield _animation(config, f"{environment}/{algorithm}", lanes, SECONDS, tags)
@@ -211,34 +217,16 @@ def _animations(config: Config) -> Iterator[Cell]:
             yield _animation(config, name_of(agent), [agent], SECONDS_ALONE, tags_of(agent))
 
 
-def _shown(config: Config) -> Iterator[AgentSpec]:
-    """The agents of the first seed that are dense or have the highest sparsity."""
-    sweep = config.offline_rl.sweep
-    pruners = {DENSE, *ordered(list(sweep.pruners), PRUNERS)[:MOST_PRUNERS]}
-    sparsities = {0.0, max(sweep.sparsities)}
-    return (
-        agent
-        for agent in agents(config)
-        if environment_of(config, agent).id
-        and agent.seed == sweep.seeds[0]
-        and agent.sparsity in sparsities
-        and agent.pruner in pruners
-    )
-
-
 def _animation(
     config: Config, cell: str, lanes: Sequence[AgentSpec], seconds: float, tags: dict[str, str]
 ) -> Cell:
-    labels = (
+    labels = [
         DENSE if each.pruner == DENSE else f"{name(each.pruner)}, {percentage(each.sparsity)}% pruned"
         for each in lanes
-    )
-    captions = tuple(
-        Caption(label, PRUNERS.get(each.pruner, OTHER)) for label, each in zip(labels, lanes, strict=True)
-    )
-    inputs = {caption.label: episode_of(agent) for caption, agent in zip(captions, lanes, strict=True)}
-    params = AnimateParams(environment_of(config, lanes[0]), captions, seconds)
-    return Cell(cell, animate, params, inputs, tags)
+    ]
+    colours = [PRUNERS.get(each.pruner, OTHER) for each in lanes]
+    params = AnimateParams(environment_of(config, lanes[0]), tuple(map(Caption, labels, colours)), seconds)
+    return Cell(cell, animate, params, dict(zip(labels, map(episode_of, lanes), strict=True)), tags)
 
 
 @step("sizes", tags=AGENT_TAGS, tables=(SIZES,))
@@ -252,8 +240,7 @@ def measure_bytes(work: Work, config: Config) -> None:
         Cell(name_of(agent), measure_sizes, agent, {"model": model_of(agent)}, tags_of(agent))
         for agent in agents(config)
     ]
-    directories = work.compute(cells)
-    concatenate([directory / "sizes.csv" for directory in directories], SIZES)
+    concatenate(work.compute(cells), SIZES)
 
 
 @step(
@@ -278,8 +265,7 @@ def quantize_agents(work: Work, config: Config) -> None:
         and agent.seed in seeds
         and environment_of(config, agent).id
     )
-    directories = work.compute([quantize_cell(config, agent) for agent in chosen])
-    concatenate([directory / "quantized.csv" for directory in directories], QUANTIZED)
+    concatenate(work.compute([quantize_cell(config, agent) for agent in chosen]), QUANTIZED)
 
 
 def quantize_cell(config: Config, agent: AgentSpec) -> Cell:

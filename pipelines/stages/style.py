@@ -134,8 +134,7 @@ def transfer_styles(work: Work, config: Config) -> None:
             "optimizer": settings.optimizer,
         }
         cells.append(Cell(transfer_name(picture), transfer_style, picture, inputs, tags))
-    directories = work.compute(cells, TRANSFERS, gpu=True)
-    concatenate([directory / "history.csv" for directory in directories], STUDIES)
+    concatenate(work.compute(cells, TRANSFERS, gpu=True), STUDIES, name="history.csv")
 
 
 @step(
@@ -207,8 +206,8 @@ def judge_styles(work: Work, config: Config) -> None:
     """
     cells = [_quality(config, style) for style in config.style.training.styles]
     directories = work.compute(cells, PARTS, gpu=True)
-    concatenate([directory / "quality.csv" for directory in directories], QUALITY)
-    concatenate([directory / "iterations.csv" for directory in directories], ITERATIONS)
+    concatenate(directories, QUALITY)
+    concatenate(directories, ITERATIONS)
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(QUALITY)), indent=2) + "\n", encoding="utf-8")
 
 
@@ -259,8 +258,8 @@ def time_styles(work: Work, config: Config) -> None:
     inputs: dict[str, Path] = {"photos": PHOTOS, "painting": painting_of(style), "model": model_of(style)}
     inputs |= {backbone: normalized(backbone) for backbone in speed.backbones}
     # One cell, so that nothing runs beside what is timed.
-    (directory,) = work.compute([Cell("speed", measure_speed, params, inputs, {"style": style})], gpu=True)
-    concatenate([directory / "speed.csv"], SPEED)
+    cell = Cell("speed", measure_speed, params, inputs, {"style": style})
+    concatenate(work.compute([cell], gpu=True), SPEED)
 
 
 STEPS = {

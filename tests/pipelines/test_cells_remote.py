@@ -240,12 +240,12 @@ def test_a_missing_input_and_a_full_disk_are_not_blamed_on_the_connection(machin
         there.fetch([CELL])
 
 
-@pytest.mark.parametrize("where", ["mine", "mine/cells", "s3:/bucket/cells"])
+@pytest.mark.parametrize("where", ["mine", "mine/cells"])
 def test_a_place_of_no_use_is_said_in_a_line_and_nothing_is_made(tmp_path, monkeypatch, where):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").write_text("mine")
     monkeypatch.setenv("SINGLESHOT_CELLS", where)
-    with pytest.raises(UserError, match=f"{where}.*SINGLESHOT_CELLS|SINGLESHOT_CELLS={where}: "):
+    with pytest.raises(UserError, match=f"{where}.*SINGLESHOT_CELLS"):
         open_store(tmp_path / "root").prepare()
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
 
@@ -253,9 +253,6 @@ def test_a_place_of_no_use_is_said_in_a_line_and_nothing_is_made(tmp_path, monke
 def test_the_environment_says_where_cells_are_kept(bucket_url, tmp_path, monkeypatch):
     monkeypatch.delenv("SINGLESHOT_CELLS", raising=False)
     assert open_store(tmp_path).root == tmp_path
-    monkeypatch.setenv("SINGLESHOT_CELLS", f"file://{tmp_path}/shared disk")
-    open_store(tmp_path).commit(CELL, FILES, MADE)
-    assert CellStore(tmp_path / "shared disk").has(CELL)
     # An experiment runs in a copy of the checkout, which DVC removes with all that is in it.
     (copy := tmp_path / ".dvc/tmp/exps/tmpabc").mkdir(parents=True)
     monkeypatch.chdir(copy)

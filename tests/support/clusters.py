@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
+import pytest
 
 from pipelines.engine.ray_cluster import NO_HEALTH_CHECKS, took_too_long
 
@@ -17,13 +18,12 @@ def started_cluster(num_cpus: int, health_checks: bool = False) -> Iterator[Any]
     """
     from ray.cluster_utils import Cluster
 
-    node = {
-        "num_cpus": num_cpus,
-        "include_dashboard": False,
-        "_system_config": {} if health_checks else dict(NO_HEALTH_CHECKS),
-        "wait": False,  # a node has waited for itself before
-    }
-    cluster = started_again(lambda: Cluster(initialize_head=True, head_node_args=node))
+    # A node has waited for itself before.
+    node = {"num_cpus": num_cpus, "include_dashboard": False, "wait": False}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in NO_HEALTH_CHECKS.items():
+            patch.delenv(name, raising=False) if health_checks else patch.setenv(name, value)
+        cluster = started_again(lambda: Cluster(initialize_head=True, head_node_args=node))
     try:
         yield cluster
     finally:

@@ -18,17 +18,21 @@ def test_columns_are_fields_and_none_is_empty(tmp_path):
     assert (tmp_path / "none.csv").read_text() == "name,value\n"
 
 
+def cells_with(directory, *tables):
+    for index, table in enumerate(tables):
+        (directory / str(index)).mkdir()
+        (directory / str(index) / "all.csv").write_text(table)
+        yield directory / str(index)
+
+
 def test_concatenation_keeps_every_digit_and_an_empty_cell(tmp_path):
-    (tmp_path / "a.csv").write_text('x,y\n0.10,\n1e-05,"nan, twice"\n')
-    (tmp_path / "b.csv").write_text("x,y\n12345678901234567890,text\n")
-    concatenate([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "new" / "all.csv")
-    assert (tmp_path / "new" / "all.csv").read_text() == (
-        'x,y\n0.10,\n1e-05,"nan, twice"\n12345678901234567890,text\n'
-    )
+    rows = 'x,y\n0.10,\n1e-05,"nan, twice"\n', "x,y\n12345678901234567890,text\n"
+    concatenate(cells_with(tmp_path, *rows), tmp_path / "new" / "all.csv")
+    text = 'x,y\n0.10,\n1e-05,"nan, twice"\n12345678901234567890,text\n'
+    assert (tmp_path / "new" / "all.csv").read_text() == text
 
 
 def test_tables_of_other_columns_are_not_concatenated(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-    (tmp_path / "b.csv").write_text("y,x\n1,2\n")
-    with pytest.raises(ValueError, match=r"b\.csv: its columns are \['y', 'x'\]"):
-        concatenate([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "all.csv")
+    cells = cells_with(tmp_path, "x,y\n1,2\n", "y,x\n1,2\n")
+    with pytest.raises(ValueError, match=r"1/all\.csv: its columns are \['y', 'x'\]"):
+        concatenate(cells, tmp_path / "all.csv")
