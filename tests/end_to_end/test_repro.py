@@ -1,13 +1,11 @@
 """`dvc repro` as users run it: what it leaves, and what it computes when something changed."""
 
-import hashlib
 import json
 import math
 import os
 import re
 import signal
 from fractions import Fraction
-from pathlib import Path
 
 import av
 import pandas
@@ -16,48 +14,22 @@ from checkouts import Checkout, cleaned, progress
 from waiting import PATIENCE_S, wait_until
 
 from singleshot.export.onnx_model import read_card
-from singleshot.io.images import read_rgb
-from singleshot.style.model_file import load_model
 from singleshot.style.video.reader import probe
 
+AGENT = "environment algorithm pruner sparsity seed"
 COLUMNS = {
-    "results/offline_rl/scores.csv": (
-        "environment, algorithm, pruner, sparsity, seed, update, return_mean, return_std, "
-        "d4rl_score, episodes"
-    ),
-    "results/offline_rl/statistics.csv": (
-        "environment, algorithm, pruner, sparsity, seeds, score_mean, score_min, score_max, score_iqm, "
-        "score_iqm_low, score_iqm_high, retention, retention_low, retention_high, evaluations, score_spread"
-    ),
-    "results/offline_rl/profiles.csv": (
-        "algorithm, pruner, sparsity, score, fraction, fraction_low, fraction_high"
-    ),
-    "results/pruning/layers.csv": (
-        "environment, algorithm, network, part, layer, pruner, sparsity, seed, weights_total, weights_kept, "
-        "states_total, states_kept"
-    ),
-    "results/sparse/sizes.csv": (
-        "model, network, pruner, sparsity, seed, format, bytes, ratio_to_dense, entropy_bound_bytes"
-    ),
-    "results/sparse/quantized.csv": (
-        "environment, algorithm, pruner, sparsity, seed, values, bytes, "
-        "return_mean, return_std, "
-        "d4rl_score, episodes"
-    ),
-    "results/style/studies.csv": (
-        "study, backbone, loss, optimizer, style, size_px, iteration, "
-        "content_loss, style_loss, total_loss, seconds"
-    ),
-    "results/style/speed.csv": "version, backbone, size_px, device, seconds_per_image",
-    "results/style/quality.csv": (
-        "style, method, image, content_loss, style_ratio, style_ratio_vgg19, style_ratio_alexnet, ssim, lpips"
-    ),
-    "results/deployment/timings.csv": (
-        "model, runtime, device, threads, batch, size_px, "
-        "p50_ms, p90_ms, p99_ms, max_abs_error, status, reason"
-    ),
+    "offline_rl/scores": f"{AGENT} update return_mean return_std d4rl_score episodes",
+    "offline_rl/statistics": "environment algorithm pruner sparsity seeds score_iqm retention score_spread",
+    "offline_rl/profiles": "algorithm pruner sparsity score fraction fraction_low fraction_high",
+    "pruning/layers": f"{AGENT} network part layer weights_total weights_kept",
+    "sparse/sizes": "model network pruner sparsity seed format bytes ratio_to_dense entropy_bound_bytes",
+    "sparse/quantized": f"{AGENT} values bytes return_mean d4rl_score episodes",
+    "style/studies": "study backbone loss optimizer size_px iteration content_loss style_loss seconds",
+    "style/speed": "version backbone size_px device seconds_per_image",
+    "style/quality": "style method image content_loss style_ratio ssim lpips",
+    "deployment/timings": "model runtime device threads batch size_px p50_ms max_abs_error status reason",
 }
-"""A table may have more columns."""
+"""Tables below `results`, which may have more columns."""
 AGENTS = [
     ("Hopper", algorithm, *variant, 0)
     for algorithm in ("bc", "bcq")
@@ -91,32 +63,15 @@ CELLS = {
 
 
 def test_it_leaves_every_result_with_its_columns(finished_smoke):
-    tables = {name: pandas.read_csv(finished_smoke.path / name) for name in COLUMNS}
+    tables = {name: pandas.read_csv(finished_smoke.path / f"results/{name}.csv") for name in COLUMNS}
     for name, columns in COLUMNS.items():
-        names = columns.split(", ")
-        assert set(names) <= set(tables[name].columns), name
-        # Version 2 of styles has no backbone of its own, a runtime that failed no latency, and most layers
-        # don't read the state.
-        sometimes = {
-            "states_total",
-            "states_kept",
-            "backbone",
-            "device",
-            "size_px",
-            "p50_ms",
-            "p90_ms",
-            "p99_ms",
-            "max_abs_error",
-            "reason",
-        }
-        # Of a single seed there are no bounds.
-        sometimes |= {column for column in names if column.endswith(("_low", "_high"))}
-        assert not tables[name][names].drop(columns=sometimes & set(names)).isna().any().any()
-    agent = ["environment", "algorithm", "pruner", "sparsity", "seed"]
-    scores = tables["results/offline_rl/scores.csv"]
+        assert set(columns.split()) <= set(tables[name].columns), name
+        assert len(tables[name]), name
+    agent = AGENT.split()
+    scores = tables["offline_rl/scores"]
     assert sorted(scores[agent].drop_duplicates().itertuples(index=False, name=None)) == AGENTS
     assert set(scores.groupby(agent)["update"].agg(tuple)) == {(5, 10, 15, 20)}
-    sizes = tables["results/sparse/sizes.csv"]
+    sizes = tables["sparse/sizes"]
     assert len(sizes[["model", "pruner", "sparsity", "seed"]].drop_duplicates()) == len(AGENTS)
     summary = json.loads((finished_smoke.path / "results/offline_rl/summary.json").read_text())
     assert len(summary) == len(AGENTS)
@@ -142,7 +97,6 @@ def test_it_leaves_stylized_pictures_a_video_and_their_measures(finished_smoke):
     for study, *names in variants.itertuples(index=False):
         assert (styles / "gatys" / study / "-".join(names) / "picture.png").exists()
     assert (styles / "stylized/swirls/photos/chelsea.jpg").exists()
-    assert max(read_rgb(styles / "stylized/swirls/large/picture.jpg").shape) == pytest.approx(128, abs=1)
     paths = [
         finished_smoke.path / path
         for path in ("data/videos/clip/clip.mp4", "results/style/stylized/swirls/clip.mp4")
@@ -156,11 +110,6 @@ def test_it_leaves_stylized_pictures_a_video_and_their_measures(finished_smoke):
     assert quality.loc[("photo", "chelsea"), "style_ratio"] == 1
     assert {"gatys-alexnet", "gatys-vgg19", "johnson"} <= set(quality.index.get_level_values("method"))
     assert quality.loc[("johnson", "clip.mp4"), "warping_error_ratio"] > 0
-    speed = pandas.read_csv(styles / "speed.csv")
-    assert list(zip(speed["version"], speed["size_px"], strict=True)) == [
-        (version, size) for size in (48, 64) for version in (2, 1, 1)
-    ]
-    assert speed.loc[speed["version"] == 1, "extrapolated"].all()
 
 
 def test_every_network_is_exported_and_some_are_timed(finished_smoke):
@@ -196,20 +145,6 @@ def test_the_classifier_sees_a_cat_if_asked_rightly(finished_smoke):
     first = answers[answers["rank"] == 1].set_index(["preprocessing", "runtime"])["label"]
     assert first["right", "torch"] == first["right", "onnxruntime"] == "tiger cat"
     assert first["reported", "torch"] != "tiger cat"
-
-
-def test_a_trained_style_says_what_it_is_and_shows_itself_in_mlflow(finished_smoke):
-    _, card = load_model(finished_smoke.path / "models/styles/swirls/model.safetensors")
-    painting = finished_smoke.path / "data/images/paintings/swirls/painting.png"
-    assert card.style == "swirls"
-    assert card.style_sha256 == hashlib.sha256(painting.read_bytes()).hexdigest()
-    assert card.commit == finished_smoke.run("git", "rev-parse", "HEAD").strip()
-    (run,) = finished_smoke.runs(stage="train_style", kind="cell")
-    client = finished_smoke.mlflow
-    previews = client.list_artifacts(run.info.run_id, "previews")
-    assert [Path(file.path).name for file in previews] == ["000002.jpg", "000004.jpg"]
-    assert "contact_sheet.jpg" in {file.path for file in client.list_artifacts(run.info.run_id)}
-    assert len(client.get_metric_history(run.info.run_id, "total_loss")) >= 1
 
 
 def test_every_part_has_exactly_the_sparsity_asked_for(finished_smoke):

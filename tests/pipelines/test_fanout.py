@@ -29,7 +29,7 @@ from pipelines.engine import sweep
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
 from pipelines.engine.execution import CellBatch, ExecutorConfig, OutOfMemoryError, batches, execute
 from pipelines.engine.ray_cluster import STARTS, not_code, ray_cluster
-from pipelines.engine.ray_executor import _Input, execute_remotely, fault
+from pipelines.engine.ray_executor import _Input, fault
 from pipelines.engine.stage import fan_out
 from pipelines.engine.sweep import TRANSIENT_RETRIES, CellsFailedError, Sweep
 from singleshot.errors import UserError
@@ -125,16 +125,6 @@ def test_a_failed_cell_goes_on_from_its_checkpoint(store, capsys):
     undisturbed = CellStore(store.root.with_name("undisturbed"))
     fan_out([cell], LOCAL, undisturbed, Recorder())
     assert contents(store, [cell]) == contents(undisturbed, [cell])
-
-
-def test_a_worker_whose_directory_was_removed_finds_another(store, tmp_path, monkeypatch):
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    (batch,) = batches(sums(1), store, 1)
-    *_, finished = execute_remotely(batch, [{}], [None], LOCAL, gpu=False)
-    assert "result.json" in finished.files
-    assert Path.cwd().is_dir()  # of a directory that is gone, the system says FileNotFoundError
 
 
 def test_a_cluster_that_started_anew_while_cells_ran_is_one_clear_error(monkeypatch):
@@ -367,27 +357,23 @@ def test_a_tracker_that_is_gone_is_no_failure_of_a_cell(store, executor, monkeyp
     assert not any(store.has(cell) for cell in sums(3))  # rather than without their metrics
 
 
-def test_a_killed_worker_goes_on_from_its_checkpoint(store, executor, tmp_path):
-    killed = Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=2))
-    cells = [killed, *sums(1)]
-    (tmp_path / "deaths").mkdir()
+def test_a_killed_worker_goes_on_from_its_checkpoint_and_one_that_always_dies_is_given_up(
+    store, executor, tmp_path
+):
+    cells = []
+    for name, times in (("killed", 2), ("dies", 99)):
+        (tmp_path / name).mkdir()
+        cells.append(Cell(name, kill_worker, KillParams(str(tmp_path / name), str(store.root), times)))
     recorder = Recorder()
-    fan_out(cells, executor, store, recorder)
-    assert len(list((tmp_path / "deaths").iterdir())) == 2
-    assert (store.path(killed.digest) / "began_at").read_text() == "1"
+    with pytest.raises(CellsFailedError, match=r"WorkerCrashedError|its process ended with SIGKILL"):
+        fan_out([*cells, *sums(1)], executor, store, recorder)
+    assert len(list((tmp_path / "killed").iterdir())) == 2
+    assert (store.path(cells[0].digest) / "began_at").read_text() == "1"
     told = [metrics for metrics in recorder.about("metrics") if metrics[0] == "killed"]
     assert told == [("killed", 1, {"step": 1}), ("killed", 2, {"step": 2})]
-    assert store.has(cells[1])
-
-
-def test_a_worker_that_always_dies_is_given_up(store, executor, tmp_path):
-    (tmp_path / "deaths").mkdir()
-    killed = Cell("killed", kill_worker, KillParams(str(tmp_path / "deaths"), str(store.root), times=99))
-    cells = [killed, *sums(1)]
-    with pytest.raises(CellsFailedError, match=r"WorkerCrashedError|its process ended with SIGKILL"):
-        fan_out(cells, executor, store, Recorder())
-    assert len(list((tmp_path / "deaths").iterdir())) == 4  # the first try and three more
-    assert store.has(cells[1])
+    assert len(list((tmp_path / "dies").iterdir())) == 4  # the first try and three more
+    assert recorder.about("failed") == [("dies",)]
+    assert store.has(*sums(1))
 
 
 def test_a_stack_that_runs_out_of_memory_is_halved_and_ends_with_the_same_bytes(

@@ -3,27 +3,10 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 import torch
 from made import MADE
-from toy_tasks.work import SumParams, add_up
 
-from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.provenance import Machine, Made, versions, write_provenance
-from pipelines.engine.stage import Work
-
-
-class Silent:
-    """A tracker that is told and tells nothing."""
-
-    def __getattr__(self, name):
-        return lambda *_: None
-
-
-@pytest.fixture
-def stage(tmp_path):
-    return Work("toy", "smoke", ExecutorConfig(kind="local"), CellStore(tmp_path / "cells"), Silent())
 
 
 def written(made, tmp_path):
@@ -40,16 +23,6 @@ def test_the_record_of_a_cell_names_this_code_and_this_machine():
     # Packages of some builds have the build's tag in their metadata (2.13.0+cpu), those of others have not.
     assert made.packages["torch"].partition("+")[0] == torch.__version__.partition("+")[0]
     assert Made.read(json.loads(json.dumps(dataclasses.asdict(made)))) == made
-
-
-def test_a_reused_cell_keeps_the_record_of_its_making(stage, tmp_path):
-    cells = [Cell(f"sum-{start}", add_up, SumParams(start)) for start in range(2)]
-    stage.compute(cells, tmp_path / "out")
-    again = dataclasses.replace(stage, made=[])
-    # Without an out, a stage reads its cells in the store.
-    assert again.compute(cells) == [stage.store.path(cell.digest) for cell in cells]
-    assert again.made == stage.made
-    assert len(again.made) == 2
 
 
 def test_a_stage_sums_up_its_cells(tmp_path):

