@@ -222,9 +222,9 @@ class CellStore:
         saved = [path for path in self._checkpoints(cell).glob("*") if path.is_file()]
         for path in sorted(saved, key=lambda path: step_of(path.name), reverse=True):
             with contextlib.suppress(FileNotFoundError):  # another driver has stored a newer one by now
-                state = path.read_bytes()
-                if is_whole(path.name, state):
-                    return SavedCheckpoint(step_of(path.name), state)
+                step, state = step_of(path.name), path.read_bytes()
+                if path.name == checkpoint_name(step, state):
+                    return SavedCheckpoint(step, state)
                 log.warning("%s is damaged; the cell %s goes on from an earlier state", path, cell.name)
                 path.unlink(missing_ok=True)
         return None
@@ -271,8 +271,3 @@ def step_of(name: str) -> int:
     """The step of a checkpoint, by its :func:`checkpoint_name`; -1 if it is another name."""
     step = name.partition("-")[0]
     return int(step) if step.isdigit() else -1
-
-
-def is_whole(name: str, state: bytes) -> bool:
-    """Whether the checkpoint of that name was saved with the contents `state`."""
-    return name == checkpoint_name(step_of(name), state)

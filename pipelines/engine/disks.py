@@ -41,7 +41,14 @@ def disk_full_error(error: BaseException | None = None, place: Path | None = Non
     named = getattr(error, "filename", None)
     if isinstance(named, str | bytes):
         place = Path(os.fsdecode(named))
-    return DiskFullError(f"{_described(place or _fullest())}; finished cells and checkpoints are kept")
+    place = place or _fullest()
+    there = next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
+    disk = shutil.disk_usage(there)
+    space = f"{disk.free / 1e6:,.0f} of {disk.total / 1e6:,.0f} MB"
+    return DiskFullError(
+        f"{place}: the disk is full ({space} are free); free some space, then run this again; finished cells "
+        "and checkpoints are kept"
+    )
 
 
 def _fullest() -> Path:
@@ -49,13 +56,6 @@ def _fullest() -> Path:
     return min((place for place in places if place.exists()), key=lambda place: shutil.disk_usage(place).free)
 
 
-def _described(place: Path) -> str:
-    there = next(path for path in (place.absolute(), *place.absolute().parents) if path.exists())
-    disk = shutil.disk_usage(there)
-    space = f"{disk.free / 1e6:,.0f} of {disk.total / 1e6:,.0f} MB"
-    return f"{place}: the disk is full ({space} are free); free some space, then run this again"
-
-
 if __name__ == "__main__":
-    if shutil.disk_usage(fullest := _fullest()).free < LITTLE_BYTES:
-        sys.exit(f"error: {_described(fullest)}")
+    if shutil.disk_usage(_fullest()).free < LITTLE_BYTES:
+        sys.exit(f"error: {disk_full_error()}")

@@ -76,7 +76,8 @@ def this_machine(device: str) -> Machine:
 
     memory_gb = round(psutil.virtual_memory().total / 2**30, 1)
     gpu = torch.cuda.get_device_name() if device.startswith("cuda") else None
-    return Machine(processor(), instructions(), joblib.cpu_count(), memory_gb, gpu)
+    instructions = torch.backends.cpu.get_cpu_capability()
+    return Machine(processor(), instructions, joblib.cpu_count(), memory_gb, gpu)
 
 
 def processor() -> str:
@@ -85,13 +86,6 @@ def processor() -> str:
     lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or platform.machine()
-
-
-def instructions() -> str:
-    """The vector instructions that PyTorch computes with."""
-    import torch
-
-    return torch.backends.cpu.get_cpu_capability()
 
 
 @functools.cache

@@ -36,9 +36,14 @@ class RayExecutor:
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
+        import ray
+
         self.config = config
         self.gpu = gpu
-        self.gpus = _gpus_per_batch(config, gpu)
+        self.gpus: float = 0
+        if gpu and config.device != "cpu":
+            there = min(ray.cluster_resources().get("GPU", 0), 1)
+            self.gpus = int(there) if config.num_gpus == "auto" else config.num_gpus
         self.inputs: dict[Path, _Input] = {}
         self._check_resources()
 
@@ -106,11 +111,8 @@ class RayExecutor:
         """Raise UserError if no node has the resources of a cell: Ray would wait for them for ever."""
         import ray
 
-        wanted = {
-            "CPU": self.config.num_cpus,
-            "GPU": self.gpus,
-            "memory": (self.config.memory_gb or 0) * 2**30,
-        }
+        memory = (self.config.memory_gb or 0) * 2**30
+        wanted = {"CPU": self.config.num_cpus, "GPU": self.gpus, "memory": memory}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
             largest = {name: max(node.get(name, 0) for node in nodes) for name in wanted}
@@ -122,16 +124,6 @@ class RayExecutor:
                 f"no Ray node can run a cell: executor asks for {asked}; the most that nodes have is "
                 f"{there}; lower executor.num_cpus, num_gpus or memory_gb"
             )
-
-
-def _gpus_per_batch(config: ExecutorConfig, gpu: bool) -> float:
-    import ray
-
-    if not gpu or config.device == "cpu":
-        return 0
-    if config.num_gpus != "auto":
-        return config.num_gpus
-    return 1 if ray.cluster_resources().get("GPU", 0) >= 1 else 0
 
 
 def fault(batch: CellBatch, error: Exception) -> Exception:

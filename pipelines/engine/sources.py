@@ -1,7 +1,6 @@
 """The code behind a task: its source files, and the third-party packages that these import."""
 
 import functools
-import hashlib
 import importlib.metadata
 import importlib.util
 from collections import defaultdict
@@ -12,6 +11,7 @@ import grimp
 
 from pipelines.engine.processes import interrupted_later
 from singleshot.errors import UserError
+from singleshot.io.whole_file import sha256_of
 
 
 @functools.cache
@@ -86,9 +86,9 @@ def source_digests(*modules: str) -> Mapping[str, str]:
 @functools.cache
 def _source_digest(module: str) -> str:
     spec = importlib.util.find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
+    assert spec
+    assert spec.origin
+    return sha256_of(Path(spec.origin))
 
 
 @functools.cache
@@ -102,9 +102,7 @@ def package_versions(*modules: str) -> Mapping[str, str]:
     return versions_of(imported.difference(*map(source_closure, modules)))
 
 
-@functools.cache
-def _distributions() -> Mapping[str, list[str]]:
-    return importlib.metadata.packages_distributions()
+_distributions = functools.cache(importlib.metadata.packages_distributions)
 
 
 def versions_of(modules: frozenset[str]) -> dict[str, str]:

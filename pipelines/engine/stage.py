@@ -97,25 +97,17 @@ class Work:
     made: list[Made] = dataclasses.field(default_factory=list)
     """The records of all cells computed so far."""
 
-    def compute(
-        self,
-        cells: Sequence[Cell],
-        out: Path | None = None,
-        *,
-        gpu: bool = False,
-        alone: bool = False,
-        start_ray: bool = False,
-    ) -> list[Path]:
+    def compute(self, cells: Sequence[Cell], out: Path | None = None, **how: Any) -> list[Path]:
         """Compute those of `cells` that the store lacks, then link each cell's files below `out`, if given.
 
-        `gpu`, `alone` and `start_ray` are as in :func:`fan_out`.
+        `how`: `gpu`, `alone` and `start_ray`, as in :func:`fan_out`.
 
         Returns:
             the cells' directories, in the order of `cells`: below `out`, or else the store's own, which are
             only to be read.
         """
         print(f"{self.step} ({self.profile}): ", end="", flush=True)
-        fan_out(cells, self.executor, self.store, self.tracker, gpu=gpu, alone=alone, start_ray=start_ray)
+        fan_out(cells, self.executor, self.store, self.tracker, **how)
         stored = [self.store.path(cell.digest) for cell in cells]
         self.made.extend(map(read_made, stored))
         if out is None:

@@ -88,15 +88,10 @@ class Sweep:
 
     def handle(self, batch: CellBatch, event: Event | Finished) -> None:
         """Store and record an event of one of a batch's cells."""
-        if isinstance(event, Progress):
-            for cell in batch.cells:
-                self.progress[cell.digest] = event.fraction
-        else:
-            self._handle_one(batch.cells[event.job], event)
-        self._show()
-
-    def _handle_one(self, cell: Cell, event: Metrics | Checkpoint | Artifact | Finished) -> None:
+        cell = batch.cells[0 if isinstance(event, Progress) else event.job]
         match event:
+            case Progress():
+                self.progress |= dict.fromkeys((each.digest for each in batch.cells), event.fraction)
             case Metrics():
                 self.recorder.metrics(cell, event.step, event.values)
             case Checkpoint():
@@ -112,6 +107,7 @@ class Sweep:
                 self.recorder.finished(cell, self.store.path(cell.digest))
                 self.progress[cell.digest] = 1.0
                 self.running.discard(cell.digest)
+        self._show()
 
     def ended(self, batch: CellBatch, error: Exception | None = None) -> list[CellBatch]:
         """Record how a batch has ended, and return the batches to run in its place.
