@@ -30,7 +30,7 @@ from singleshot.secrets import address_without_secrets, without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import DatasetInput, Metric, Run
+    from mlflow.entities import Metric, Run
 
 SHOWN_CELLS = "tags.kind = 'cell' and tags.current = 'yes'"
 """Filter of both views: not the run of the stage as a whole, nor cells that the last sweep was without."""
@@ -40,9 +40,6 @@ SHOWN = (".html", ".csv", ".png", ".jpg", ".mp4")
 """Suffixes of files that MLflow's pages display, for which the limit is higher."""
 LARGEST_SHOWN_BYTES = 20_000_000
 METRICS_PER_BATCH, MOST_RUNS = 1000, 50_000  # MLflow's limits
-DATA = "data"
-"""The directory of data sets."""
-DATASET_DIGEST = 36  # MLflow's limit
 FLUSH_SECONDS = 5.0
 ANSWER_SECONDS = 10
 SQLITE = "sqlite:///"
@@ -244,7 +241,6 @@ class Tracker(Recorder):
         params = _flatten(dataclasses.asdict(cell.params))
         shown_params = [Param(key, without_secrets(str(value))) for key, value in params]
         self._client.log_batch(run.info.run_id, params=shown_params)
-        self._client.log_inputs(run.info.run_id, datasets=list(_datasets(cell)))
         return run
 
     def _reopen(self, run: "Run") -> None:
@@ -467,21 +463,6 @@ def _open_experiment(
             f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
         )
     return experiment.experiment_id
-
-
-def _datasets(cell: Cell) -> "Iterator[DatasetInput]":
-    """The inputs below `DATA`, which other stages have written, as data sets for `mlflow.data.get_source`.
-
-    A digest is the beginning of the file's SHA-256, as long as MLflow allows.
-    """
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    for name, path in cell.inputs.items():
-        if path.parts[:1] == (DATA,):
-            digest = cell.identity["inputs"][name][:DATASET_DIGEST]
-            source = json.dumps({"uri": path.as_posix()})
-            dataset = Dataset(path.relative_to(DATA).as_posix(), digest, "local", source)
-            yield DatasetInput(dataset, [InputTag("mlflow.data.context", name)])
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,18 +3,12 @@
 import math
 import os
 import signal
-import threading
 
 import pytest
 from checkouts import BC_ON_TWO_SEEDS, Checkout, cleaned, progress
-from clusters import started_again, started_cluster
-from toy_tasks.work import SumParams, add_up
 from waiting import PATIENCE_S, wait_until
 
-from pipelines.engine.cells import Cell, CellStore, step_of
-from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.stage import fan_out
-from pipelines.engine.sweep import Recorder
+from pipelines.engine.cells import step_of
 
 pytestmark = pytest.mark.slow
 
@@ -134,48 +128,3 @@ def test_two_repros_at_once_spoil_nothing(training, undisturbed):
     assert progress(checkout.output)["train"] == (AGENTS, AGENTS, 0)
     assert checkout.results() == undisturbed
     checkout.check_runs()
-
-
-class Watcher(Recorder):
-    """Knows how many cells have begun."""
-
-    def __init__(self):
-        self.begun = []
-        self.half_way = threading.Event()
-
-    def started(self, cell):
-        self.begun.append(cell.name)
-
-    def metrics(self, cell, step, values):
-        if step >= 2:
-            self.half_way.set()
-
-    def failed(self, cell, reason):
-        raise AssertionError(reason)
-
-
-def test_a_lost_node_costs_the_sweep_nothing(tmp_path):
-    cells = [Cell(f"sum-{start}", add_up, SumParams(start, steps=8, seconds=0.5)) for start in range(6)]
-    with started_cluster(num_cpus=0, health_checks=True) as cluster:
-        nodes = [started_again(lambda: cluster.add_node(wait=False, num_cpus=1)) for _ in range(2)]
-        cluster.wait_for_nodes(PATIENCE_S)
-        watcher = Watcher()
-
-        def lose_a_node():
-            wait_until(lambda: len(watcher.begun) >= 2 and watcher.half_way.is_set(), "both nodes work")
-            cluster.remove_node(nodes[0], allow_graceful=False)
-
-        loser = threading.Thread(target=lose_a_node)
-        loser.start()
-        on_ray = CellStore(tmp_path / "ray")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("RAY_ADDRESS", cluster.address)
-            fan_out(cells, ExecutorConfig(kind="ray"), on_ray, watcher)
-        loser.join()
-    assert len(watcher.begun) > len(cells)  # the lost node's cell began again
-    here = CellStore(tmp_path / "local")
-    quick = [Cell(cell.name, add_up, SumParams(cell.params.start, steps=8)) for cell in cells]
-    fan_out(quick, ExecutorConfig(kind="local"), here, Watcher())
-    for cell, same in zip(cells, quick, strict=True):
-        result = (on_ray.path(cell.digest) / "result.json").read_bytes()
-        assert result == (here.path(same.digest) / "result.json").read_bytes()

@@ -1,17 +1,13 @@
 """`dvc repro` as users run it: what it leaves, and what it computes when something changed."""
 
 import json
-import math
-import os
 import re
-import signal
 from fractions import Fraction
 
 import av
 import pandas
 import pytest
-from checkouts import Checkout, cleaned, progress
-from waiting import PATIENCE_S, wait_until
+from checkouts import cleaned, progress
 
 from singleshot.export.onnx_model import read_card
 from singleshot.style.video.reader import probe
@@ -302,28 +298,3 @@ def test_ray_and_local_give_byte_identical_files(finished_smoke, tmp_path):
         others = checkout.cells().keys() - finished_smoke.cells().keys()
         assert others <= {run.data.tags["cell"] for run in checkout.runs(kind="cell", stage="report")}
         checkout.check_runs()
-
-
-@pytest.mark.slow
-def test_the_paper_profile_starts_and_can_be_interrupted(tmp_path):
-    """All 390 agents, on data small enough to be there in seconds."""
-    checkout = Checkout.of_working_tree(tmp_path / "clone")
-    with cleaned(checkout):
-        checkout.compose("profile=paper", "offline_rl.data.transitions=2000")
-        dvc = checkout.start("dvc", "repro", "agents")
-
-        def in_the_middle():
-            assert dvc.poll() is None, checkout.output
-            return "prune" in progress(checkout.output) and len(checkout.cells()) >= 5
-
-        wait_until(in_the_middle, "two agents are pruned", math.inf)
-        done = progress(checkout.output)
-        assert (done["prepare_data"], done["prune"]) == ((3, 0, 3), (360, 0, 360))
-        os.killpg(dvc.pid, signal.SIGINT)
-        assert dvc.wait(PATIENCE_S) != 0
-        wait_until(lambda: not checkout.processes(), "no process is left")
-        assert {run.info.status for run in checkout.runs(kind="stage", stage="prune")} == {"KILLED"}
-        assert {run.info.status for run in checkout.runs(kind="cell", stage="prune")} <= {
-            "FINISHED",
-            "KILLED",
-        }

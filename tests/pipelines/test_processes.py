@@ -1,6 +1,5 @@
 """Real processes: who ends with whom."""
 
-import contextlib
 import os
 import select
 import signal
@@ -31,25 +30,17 @@ with takes_its_children_along():
 """
 STAGE = """
 import os, sys, time
+print(os.getpid(), flush=True)
+while sys.argv[1:] and os.getppid() == int(sys.argv[1]):  # as if it still imported its modules
+    time.sleep(0.1)
 from pipelines.engine.processes import ends_with_its_parents
 try:
     with ends_with_its_parents():
-        print(os.getpid(), flush=True)
+        print("begun", flush=True)
         time.sleep(10000)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
-
-LATE_STAGE = (
-    """
-import os, sys, time
-print(os.getpid(), flush=True)
-while os.getppid() == int(sys.argv[1]):  # as if it still imported its modules
-    time.sleep(0.1)
-"""
-    + STAGE
-)
-
 
 HOLD = """
 import sys
@@ -102,40 +93,33 @@ def test_descendants_go_with_a_driver_however_it_ends(how):
         driver.wait()
 
 
-@contextlib.contextmanager
-def dvc_with_stage(directory, stage_program, dvc_program):
-    """A process that `dvc_program` names dvc, the stage that it started, and the stage's log."""
-    dvc, log = directory / "dvc", directory / "log"
-    (directory / "stage.py").write_text(stage_program)
-    dvc.write_text(f"import os, subprocess, sys\n{dvc_program}\n")
+@pytest.mark.parametrize(
+    ("number", "command"),
+    [
+        (signal.SIGKILL, "'{python} stage.py > log; true', shell=True"),
+        (signal.SIGTERM, "'{python} stage.py > log; true', shell=True"),
+        (signal.SIGKILL, "['{python}', 'stage.py', str(os.getpid())], stdout=open('log', 'w')"),
+    ],
+    ids=["killed", "terminated", "killed before the stage began"],
+)
+def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path, number, command):
+    """Through the shell between the two, and with an interrupt: its `finally`s run."""
+    dvc, log = tmp_path / "dvc", tmp_path / "log"
+    (tmp_path / "stage.py").write_text(STAGE)
+    run = command.format(python=sys.executable)
+    dvc.write_text(f"import os, subprocess\nos.chdir({str(tmp_path)!r})\nsubprocess.run({run})\n")
     process = start([sys.executable, str(dvc)], DVC_STAGE="train", PYTHONPATH=str(ROOT))
-    stage = psutil.Process(int(wait_until(lambda: log.exists() and log.read_text(), "the stage runs")))
+    told = "begun\n" if "shell" in command else "\n"
+    wait_until(lambda: log.exists() and log.read_text().endswith(told), "the stage runs")
+    stage = psutil.Process(int(log.read_text().split()[0]))
     try:
-        yield process, stage, log
+        process.send_signal(number)
+        process.wait()
+        assert not psutil.wait_procs([stage], timeout=PATIENCE_S)[1]
+        assert log.read_text().endswith("interrupted\n")
     finally:
         if stage.is_running():
             stage.kill()
-
-
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_stage_ends_with_the_dvc_that_started_it(tmp_path, signal_number):
-    """Through the shell between the two, and with an interrupt: its `finally`s run."""
-    run = f"subprocess.run('{sys.executable} {tmp_path}/stage.py > {tmp_path}/log; true', shell=True)"
-    with dvc_with_stage(tmp_path, STAGE, run) as (process, stage, log):
-        process.send_signal(signal_number)
-        process.wait()
-        assert not psutil.wait_procs([stage], timeout=PATIENCE_S)[1]
-        assert log.read_text().endswith("interrupted\n")
-
-
-def test_a_stage_ends_if_its_dvc_was_killed_before_it_began(tmp_path):
-    stage_command = f"[sys.executable, '{tmp_path}/stage.py', str(os.getpid())]"
-    run = f"subprocess.run({stage_command}, stdout=open('{tmp_path}/log', 'w'))"
-    with dvc_with_stage(tmp_path, LATE_STAGE, run) as (process, stage, log):
-        process.kill()
-        process.wait()
-        assert not psutil.wait_procs([stage], timeout=PATIENCE_S)[1]
-        assert log.read_text().endswith("interrupted\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

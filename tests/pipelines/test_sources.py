@@ -69,22 +69,17 @@ def test_source_closure_is_what_is_imported_and_nothing_else():
     assert set(closure) == {"toy_tasks", "toy_tasks.constants", "toy_tasks.work"}
 
 
-def test_a_new_pruner_trains_no_agent_again():
-    assert "singleshot.pruning.pruners" in sources.source_closure("tasks.prune_agent")
-    assert "singleshot.pruning.pruners.snip" not in sources.source_closure("tasks.prune_agent")
-    assert "singleshot.pruning.pruners" not in sources.source_closure("tasks.train_agents")
-
-
-def test_a_new_version_of_a_downloader_trains_no_agent_again():
+def test_what_most_tasks_do_not_use_computes_no_agent_again():
+    """A new pruner, another storage format, a new version of a downloader."""
+    pruners, formats = "singleshot.pruning.pruners", "singleshot.sparse.formats"
+    assert pruners in sources.source_closure("tasks.prune_agent")
+    assert formats in sources.source_closure("tasks.measure_sizes")
+    assert f"{pruners}.snip" not in sources.source_closure("tasks.prune_agent")
+    assert pruners not in sources.source_closure("tasks.train_agents")
+    for task in ("tasks.animate", "tasks.quantize_agent"):
+        assert formats not in sources.source_closure(task)
     for task in ("tasks.prune_agent", "tasks.train_agents"):
         assert not {"pooch", "requests"} & sources.package_versions(task).keys()
-
-
-def test_another_storage_format_scores_and_draws_no_agent_again():
-    changed = "singleshot.sparse.formats"
-    assert changed in sources.source_closure("tasks.measure_sizes")
-    for task in ("tasks.animate", "tasks.quantize_agent"):
-        assert changed not in sources.source_closure(task)
 
 
 def test_an_edited_import_changes_the_digest_and_an_unrelated_file_does_not(code):

@@ -1,16 +1,14 @@
 import contextlib
-import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import mlflow
-import mlflow.data
 import pytest
 import requests
 from made import MADE
@@ -116,24 +114,6 @@ def test_a_stage_is_an_experiment_and_each_cell_a_run_of_it(config, store, monke
     assert nested.data.params == {"inner.rate": "0.5", "sizes": "(1, 2)"}
     assert {each.info.status for each in runs()} == {"FINISHED"}
     assert "result" in artifacts(run)
-
-
-def test_the_data_that_a_cell_reads_are_data_sets_of_its_run(config, store):
-    data, model = Path("data/offline_rl/Hopper/transitions.safetensors"), Path("models/agent.safetensors")
-    for path in (data, model):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(path.name)
-    cell = replace(CELL, inputs={"dataset": data, "agent": model})
-    for _ in range(2):  # the second driver reopens the run that the first left
-        with tracking(config, "train", "smoke") as tracker:
-            tracker.started(cell)
-    (run,) = cell_runs()
-    (found,) = run.inputs.dataset_inputs
-    assert found.dataset.name == "offline_rl/Hopper/transitions.safetensors"
-    assert found.dataset.digest == hashlib.sha256(b"transitions.safetensors").hexdigest()[:36]
-    assert {tag.key: tag.value for tag in found.tags} == {"mlflow.data.context": "dataset"}
-    opened = mlflow.data.get_source(found).load()
-    assert Path(opened).read_text(encoding="utf-8") == "transitions.safetensors"
 
 
 def test_steps_replayed_by_the_next_driver_are_recorded_once(config, store):

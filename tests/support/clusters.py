@@ -1,7 +1,7 @@
 """Ray clusters of tests' own, however busy the machine is."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -11,35 +11,28 @@ from pipelines.engine.ray_cluster import NO_HEALTH_CHECKS, took_too_long
 
 
 @contextlib.contextmanager
-def started_cluster(num_cpus: int, health_checks: bool = False) -> Iterator[Any]:
-    """A cluster whose first node has so many cores; for others, :func:`started_again`.
-
-    With health checks, it notices that a node is lost, but may also take a busy node for lost.
-    """
+def started_cluster(num_cpus: int) -> Iterator[Any]:
+    """A cluster of one node that has so many cores."""
     from ray.cluster_utils import Cluster
 
     # A node has waited for itself before.
     node = {"num_cpus": num_cpus, "include_dashboard": False, "wait": False}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in NO_HEALTH_CHECKS.items():
-            patch.delenv(name, raising=False) if health_checks else patch.setenv(name, value)
-        cluster = started_again(lambda: Cluster(initialize_head=True, head_node_args=node))
+            patch.setenv(name, value)
+        while True:  # Ray gives up after 30 s: too few for a busy machine
+            earlier = set(psutil.Process().children())
+            try:
+                cluster = Cluster(initialize_head=True, head_node_args=node)
+                break
+            except Exception as error:
+                if not took_too_long(error):
+                    raise
+                _kill(set(psutil.Process().children()) - earlier)
     try:
         yield cluster
     finally:
         cluster.shutdown()
-
-
-def started_again(start: Callable[[], Any]) -> Any:
-    """What `start` returns; called again where Ray gives up, which waits 30 s: too few for a busy machine."""
-    while True:
-        earlier = set(psutil.Process().children())
-        try:
-            return start()
-        except Exception as error:
-            if not took_too_long(error):
-                raise
-            _kill(set(psutil.Process().children()) - earlier)
 
 
 def _kill(processes: set[psutil.Process]) -> None:
