@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas
 
+from pipelines.catalog import paths
 from pipelines.catalog.agents import (
     AGENT_TAGS,
     agents,
@@ -21,18 +22,6 @@ from pipelines.catalog.agents import (
     name_of,
     tags_of,
     training_config,
-)
-from pipelines.catalog.paths import (
-    AGENTS,
-    ANIMATIONS,
-    DATASETS,
-    EXPERTS,
-    HELDOUT,
-    LAYERS,
-    MASKS,
-    QUANTIZED,
-    SCORES,
-    SIZES,
 )
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -54,7 +43,7 @@ from tasks.reporting.scores import agent_scores
 from tasks.tables import concatenate
 from tasks.train_agents import HeldoutRow, TrainParams, train
 
-DIGESTS = EXPERTS / "datasets.sha256"
+DIGESTS = paths.EXPERTS / "datasets.sha256"
 """Digests of the datasets that the default settings give, in the format of `sha256sum`."""
 SUMMARY = Path("results/offline_rl/summary.json")
 MOST_PRUNERS = 3
@@ -73,7 +62,7 @@ def prepare_data(work: Work, config: Config) -> None:
     in the data.
     """
     planned = data_cells(config)
-    for cell, directory in zip(planned, work.compute(planned, DATASETS), strict=True):
+    for cell, directory in zip(planned, work.compute(planned, paths.DATASETS), strict=True):
         failures = json.loads((directory / "card.json").read_text("utf-8"))["failures"]
         if failures:
             used, left_out = len(failures["used"]), len(failures["left_out"])
@@ -91,9 +80,9 @@ def data_cell(config: Config, agent: AgentSpec) -> Cell:
     """The cell that makes the dataset that an agent is trained on."""
     data, draw = config.offline_rl.data, draw_of(config, agent)
     params = DatasetParams.of(agent.environment, environment_of(config, agent), data, draw)
-    inputs = params.inputs(EXPERTS / f"{agent.environment.lower()}.safetensors")
+    inputs = params.inputs(paths.EXPERTS / f"{agent.environment.lower()}.safetensors")
     tags = {"environment": agent.environment, "source": data.source}
-    name = dataset_of(config, agent).parent.relative_to(DATASETS).as_posix()
+    name = dataset_of(config, agent).parent.relative_to(paths.DATASETS).as_posix()
     return Cell(name, prepare_dataset, params, inputs, tags)
 
 
@@ -114,14 +103,14 @@ def check_digest(params: DatasetParams, dataset: Path) -> None:
         )
 
 
-@step("prune", tags=AGENT_TAGS, tables=(LAYERS,))
+@step("prune", tags=AGENT_TAGS, tables=(paths.LAYERS,))
 def prune_agents(work: Work, config: Config) -> None:
     """Make the masks of every pruned agent of the sweep, before any training.
 
     `layers.csv` has the number of weights that each mask keeps of each layer.
     """
     pruned = (agent for agent in agents(config) if agent.mask_pruner)
-    concatenate(work.compute([prune_cell(config, agent) for agent in pruned], MASKS), LAYERS)
+    concatenate(work.compute([prune_cell(config, agent) for agent in pruned], paths.MASKS), paths.LAYERS)
 
 
 def prune_cell(config: Config, agent: AgentSpec) -> Cell:
@@ -138,7 +127,7 @@ def prune_cell(config: Config, agent: AgentSpec) -> Cell:
     tags=AGENT_TAGS,
     metrics=("d4rl_score", "return_mean", "updates_per_second"),
     groups=("agent",),
-    tables=(SCORES,),
+    tables=(paths.SCORES,),
 )
 def train_agents(work: Work, config: Config) -> None:
     """Train every agent of the sweep under its mask, and score it as it trains.
@@ -148,10 +137,10 @@ def train_agents(work: Work, config: Config) -> None:
     evaluations.
     """
     cells = [train_cell(config, agent) for agent in agents(config)]
-    directories = work.compute(cells, AGENTS, gpu=True, start_ray=True)
-    concatenate(directories, SCORES)
-    concatenate(directories, HELDOUT, HeldoutRow)  # of agents without an environment, instead of scores
-    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(SCORES)), indent=2) + "\n", encoding="utf-8")
+    directories = work.compute(cells, paths.AGENTS, gpu=True, start_ray=True)
+    concatenate(directories, paths.SCORES)
+    concatenate(directories, paths.HELDOUT, HeldoutRow)  # of agents without an environment, instead of scores
+    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(paths.SCORES)), indent=2) + "\n", encoding="utf-8")
 
 
 def train_cell(config: Config, agent: AgentSpec) -> Cell:
@@ -170,7 +159,7 @@ def train_cell(config: Config, agent: AgentSpec) -> Cell:
     )
     inputs = {"dataset": dataset_of(config, agent)}
     if agent.mask_pruner:
-        inputs["masks"] = MASKS / name_of(agent) / "masks.safetensors"
+        inputs["masks"] = paths.MASKS / name_of(agent) / "masks.safetensors"
     if environment.id is None:
         inputs["heldout"] = inputs["dataset"].with_name("heldout.safetensors")
     stack, modules = str(agent.unpruned), modules_of(agent)
@@ -194,7 +183,7 @@ def animate_agents(work: Work, config: Config) -> None:
     The episode is one of median return in the last evaluation. A run with a tag `pruner` shows a single
     agent.
     """
-    work.compute(list(_animations(config)), ANIMATIONS)
+    work.compute(list(_animations(config)), paths.ANIMATIONS)
 
 
 def _animations(config: Config) -> Iterator[Cell]:
@@ -229,7 +218,7 @@ def _animation(
     return Cell(cell, animate, params, dict(zip(labels, map(episode_of, lanes), strict=True)), tags)
 
 
-@step("sizes", tags=AGENT_TAGS, tables=(SIZES,))
+@step("sizes", tags=AGENT_TAGS, tables=(paths.SIZES,))
 def measure_bytes(work: Work, config: Config) -> None:
     """Measure the bytes of every trained agent's networks in each storage format.
 
@@ -240,14 +229,14 @@ def measure_bytes(work: Work, config: Config) -> None:
         Cell(name_of(agent), measure_sizes, agent, {"model": model_of(agent)}, tags_of(agent))
         for agent in agents(config)
     ]
-    concatenate(work.compute(cells), SIZES)
+    concatenate(work.compute(cells), paths.SIZES)
 
 
 @step(
     "quantize",
     tags=AGENT_TAGS,
     metrics=(*(f"d4rl_score_{kind}" for kind in KINDS), *(f"bytes_{kind}" for kind in KINDS)),
-    tables=(QUANTIZED,),
+    tables=(paths.QUANTIZED,),
 )
 def quantize_agents(work: Work, config: Config) -> None:
     """Round the values of trained agents to fewer bits, and score the agents again.
@@ -265,7 +254,7 @@ def quantize_agents(work: Work, config: Config) -> None:
         and agent.seed in seeds
         and environment_of(config, agent).id
     )
-    concatenate(work.compute([quantize_cell(config, agent) for agent in chosen]), QUANTIZED)
+    concatenate(work.compute([quantize_cell(config, agent) for agent in chosen]), paths.QUANTIZED)
 
 
 def quantize_cell(config: Config, agent: AgentSpec) -> Cell:

@@ -9,33 +9,7 @@ from typing import get_args
 
 import pandas
 
-from pipelines.catalog.paths import (
-    BACKBONES,
-    IMAGES,
-    ITERATIONS,
-    PHOTOS,
-    QUALITY,
-    SAMPLES,
-    SPEED,
-    STUDIES,
-    STYLES,
-    STYLIZED,
-    TRANSFERS,
-    VIDEOS,
-)
-from pipelines.catalog.styles import (
-    judges,
-    model_of,
-    normalized,
-    painting_of,
-    segment_cells,
-    stylized_name,
-    training_inputs,
-    training_of,
-    transfer_name,
-    transfers,
-    video_of,
-)
+from pipelines.catalog import paths, styles
 from pipelines.config.params import Config
 from pipelines.config.style import StyleConfig
 from pipelines.engine.cells import Cell
@@ -66,7 +40,7 @@ PARTS = Path("results/style/quality")
 @step("fetch_images", tags=("source", "style"))
 def fetch_images(work: Work, config: Config) -> None:
     """Pack the photos that styles are trained on, and draw or fetch the paintings."""
-    work.compute(list(image_cells(config.style)), IMAGES)
+    work.compute(list(image_cells(config.style)), paths.IMAGES)
 
 
 def image_cells(style: StyleConfig) -> Iterator[Cell]:
@@ -93,25 +67,27 @@ def fetch_backbones(work: Work, config: Config) -> None:
     """
     weights = config.style.weights
     cells = [
-        Cell(name, fetch_weights, params, {"photos": PHOTOS}, {"backbone": name})
+        Cell(name, fetch_weights, params, {"photos": paths.PHOTOS}, {"backbone": name})
         for name in (*get_args(BackboneName), "lpips")
         for params in [WeightsParams(name, weights.source, weights.normalization)]
     ]
-    work.compute(cells, BACKBONES, gpu=True)
+    work.compute(cells, paths.BACKBONES, gpu=True)
 
 
 @step("make_clip", tags=("photo",))
 def make_clip(work: Work, config: Config) -> None:
     """Make the video that is stylised if no other is given."""
     clip = config.style.clip
-    work.compute([Cell("clip", fetch_clip, clip, {"photos": SAMPLES}, {"photo": clip.photo})], VIDEOS)
+    work.compute(
+        [Cell("clip", fetch_clip, clip, {"photos": paths.SAMPLES}, {"photo": clip.photo})], paths.VIDEOS
+    )
 
 
 @step(
     "transfer_style",
     tags=("study", "backbone", "loss", "optimizer", "style"),
     metrics=("total", "content", "style"),
-    tables=(STUDIES,),
+    tables=(paths.STUDIES,),
 )
 def transfer_styles(work: Work, config: Config) -> None:
     """Optimise one picture at a time (Gatys et al. 2016), in studies of backbones, losses and optimisers.
@@ -119,12 +95,12 @@ def transfer_styles(work: Work, config: Config) -> None:
     Steps are iterations. The pictures are among each run's artifacts; `studies.csv` has all losses.
     """
     cells = []
-    for picture in transfers(config):
+    for picture in styles.transfers(config):
         settings = picture.config
         inputs = {
-            "photos": SAMPLES,
-            "painting": painting_of(picture.style),
-            "backbone": normalized(settings.backbone),
+            "photos": paths.SAMPLES,
+            "painting": styles.painting_of(picture.style),
+            "backbone": styles.normalized(settings.backbone),
         }
         tags = {
             "study": picture.study,
@@ -133,8 +109,8 @@ def transfer_styles(work: Work, config: Config) -> None:
             "loss": settings.criterion,
             "optimizer": settings.optimizer,
         }
-        cells.append(Cell(transfer_name(picture), transfer_style, picture, inputs, tags))
-    concatenate(work.compute(cells, TRANSFERS, gpu=True), STUDIES, name="history.csv")
+        cells.append(Cell(styles.transfer_name(picture), transfer_style, picture, inputs, tags))
+    concatenate(work.compute(cells, paths.TRANSFERS, gpu=True), paths.STUDIES, name="history.csv")
 
 
 @step(
@@ -149,9 +125,9 @@ def train_styles(work: Work, config: Config) -> None:
     """
     cells = []
     for style in config.style.training.styles:
-        params, inputs = training_of(config, style), training_inputs(config, style)
+        params, inputs = styles.training_of(config, style), styles.training_inputs(config, style)
         cells.append(Cell(style, train_style, params, inputs, {"style": style}))
-    work.compute(cells, STYLES, gpu=True)
+    work.compute(cells, paths.STYLES, gpu=True)
 
 
 @step("stylize", tags=("style", "video"), metrics=("seconds_per_image", "frames_per_second"))
@@ -160,12 +136,14 @@ def stylize(work: Work, config: Config) -> None:
 
     The photos are among the artifacts.
     """
-    video = video_of(config)
+    video = styles.video_of(config)
     info = probe(video)
-    work.compute(list(_stylized(config, video, info)), STYLIZED, gpu=True)
+    work.compute(list(_stylized(config, video, info)), paths.STYLIZED, gpu=True)
     for style in config.style.training.styles:
-        segments = STYLIZED / style / "segments"
-        join_segments(sorted(segments.rglob(SEGMENT)), video, info, STYLIZED / style / stylized_name(video))
+        segments = paths.STYLIZED / style / "segments"
+        join_segments(
+            sorted(segments.rglob(SEGMENT)), video, info, paths.STYLIZED / style / styles.stylized_name(video)
+        )
         shutil.rmtree(segments)
 
 
@@ -173,17 +151,19 @@ def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
     settings = config.style.stylize
     large = LargeParams(settings.large, replace(settings.settings, stroke=1.0))
     photo = Path(settings.large.photo)
-    enlarged = {"photo": photo} if photo.suffix else {"photos": SAMPLES}
+    enlarged = {"photo": photo} if photo.suffix else {"photos": paths.SAMPLES}
     for style in config.style.training.styles:
-        model = {"model": model_of(style)}
+        model = {"model": styles.model_of(style)}
         photos = StylizeParams(style, settings.photos, settings.short_side_px, settings.settings)
-        yield Cell(f"{style}/photos", stylize_photos, photos, model | {"photos": SAMPLES}, {"style": style})
+        yield Cell(
+            f"{style}/photos", stylize_photos, photos, model | {"photos": paths.SAMPLES}, {"style": style}
+        )
         yield Cell(f"{style}/large", stylize_large, large, model | enlarged, {"style": style})
-        yield from segment_cells(
+        yield from styles.segment_cells(
             f"{style}/segments",
             video,
             info,
-            model_of(style),
+            styles.model_of(style),
             settings=settings.settings,
             batch_size=settings.batch_size,
             frames_per_segment=settings.frames_per_segment,
@@ -195,7 +175,7 @@ def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
     "measure_quality",
     tags=("style",),
     metrics=("style_ratio", "ssim", "lpips", "warping_error_ratio"),
-    tables=(QUALITY, ITERATIONS),
+    tables=(paths.QUALITY, paths.ITERATIONS),
 )
 def judge_styles(work: Work, config: Config) -> None:
     """Measure what stylised pictures keep of photo and painting, and how steady the video is.
@@ -206,17 +186,19 @@ def judge_styles(work: Work, config: Config) -> None:
     """
     cells = [_quality(config, style) for style in config.style.training.styles]
     directories = work.compute(cells, PARTS, gpu=True)
-    concatenate(directories, QUALITY)
-    concatenate(directories, ITERATIONS)
-    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(QUALITY)), indent=2) + "\n", encoding="utf-8")
+    concatenate(directories, paths.QUALITY)
+    concatenate(directories, paths.ITERATIONS)
+    SUMMARY.write_text(
+        json.dumps(_summary(pandas.read_csv(paths.QUALITY)), indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def _quality(config: Config, style: str) -> Cell:
     quality, transfer = config.style.quality, config.style.transfer
-    video = video_of(config)
+    video = styles.video_of(config)
     pictures = {
-        picture.config.backbone: TRANSFERS / transfer_name(picture) / "picture.png"
-        for picture in transfers(config)
+        picture.config.backbone: paths.TRANSFERS / styles.transfer_name(picture) / "picture.png"
+        for picture in styles.transfers(config)
         if (picture.study, picture.style) == (quality.study, style)
     }
     params = QualityParams(
@@ -227,11 +209,11 @@ def _quality(config: Config, style: str) -> Cell:
         clip=video.name,
     )
     inputs = {
-        **judges(style),
-        "photos": SAMPLES,
-        "model": model_of(style),
+        **styles.judges(style),
+        "photos": paths.SAMPLES,
+        "model": styles.model_of(style),
         "video": video,
-        "stylized_video": STYLIZED / style / stylized_name(video),
+        "stylized_video": paths.STYLIZED / style / styles.stylized_name(video),
         **{f"gatys-{backbone}": picture for backbone, picture in pictures.items()},
     }
     return Cell(style, measure_quality, params, inputs, {"style": style})
@@ -245,7 +227,7 @@ def _summary(quality: pandas.DataFrame) -> dict[str, float]:
     return {f"{style}/{column}": round(value, 4) for (style, column), value in means.stack().items()}
 
 
-@step("measure_speed", tags=("style",), tables=(SPEED,))
+@step("measure_speed", tags=("style",), tables=(paths.SPEED,))
 def time_styles(work: Work, config: Config) -> None:
     """Time a picture by optimisation and by a trained network, at several sizes.
 
@@ -255,11 +237,15 @@ def time_styles(work: Work, config: Config) -> None:
     speed, transfer = config.style.speed, config.style.transfer
     style = config.style.training.styles[0]
     params = SpeedParams(speed, transfer.settings, config.style.stylize.precision)
-    inputs: dict[str, Path] = {"photos": PHOTOS, "painting": painting_of(style), "model": model_of(style)}
-    inputs |= {backbone: normalized(backbone) for backbone in speed.backbones}
+    inputs: dict[str, Path] = {
+        "photos": paths.PHOTOS,
+        "painting": styles.painting_of(style),
+        "model": styles.model_of(style),
+    }
+    inputs |= {backbone: styles.normalized(backbone) for backbone in speed.backbones}
     # One cell, so that nothing runs beside what is timed.
     cell = Cell("speed", measure_speed, params, inputs, {"style": style})
-    concatenate(work.compute([cell], gpu=True), SPEED)
+    concatenate(work.compute([cell], gpu=True), paths.SPEED)
 
 
 STEPS = {
