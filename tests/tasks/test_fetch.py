@@ -4,11 +4,8 @@ import json
 import logging
 import os
 import shutil
-import threading
 import zipfile
 from dataclasses import asdict, replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -137,20 +134,16 @@ def test_zip_is_read_in_place_and_checked(folder, tmp_path):
 
 
 def test_a_zip_and_a_painting_by_url(folder, picture, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     archive = zipped(folder)
-    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/"
-        card = fetch(PhotosConfig("zip", f"{url}holiday.zip"), tmp_path / "out")
-        painting = paint(tmp_path / "painting", "own", f"{url}own.jpg", sha256_of(picture))
-        server.shutdown()
-    assert (card["origin"], card["sha256"], card["photos"]) == (f"{url}holiday.zip", sha256_of(archive), 5)
-    assert (painting["origin"], painting["origin_sha256"]) == (f"{url}own.jpg", sha256_of(picture))
-    # It is in the cache: the next shard needs no server.
-    fetch(PhotosConfig("zip", f"{url}holiday.zip", shards=2), tmp_path / "again", 1)
+    served = {"http://x/holiday.zip": archive, "http://x/own.jpg": picture}
+    monkeypatch.setattr(
+        "singleshot.io.download.download_cached", lambda url, _: (served[url], sha256_of(served[url]))
+    )
+    card = fetch(PhotosConfig("zip", "http://x/holiday.zip"), tmp_path / "out")
+    assert (card["origin"], card["photos"]) == ("http://x/holiday.zip", 5)
+    assert card["sha256"] == sha256_of(archive)
+    painting = paint(tmp_path / "painting", "own", "http://x/own.jpg", sha256_of(picture))
+    assert (painting["origin"], painting["origin_sha256"]) == ("http://x/own.jpg", sha256_of(picture))
 
 
 def test_packages(tmp_path):
