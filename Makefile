@@ -41,7 +41,7 @@ quoted = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install compilers peers repro study study-page test test-all params ui docs lint format lock clean
+.PHONY: help install compilers repro study study-page test test-all params ui docs lint format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -68,9 +68,6 @@ compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, an
 	  || { rm -rf "$$built" && python -m singleshot.io.uv venv --quiet "$$built" \
 	  && python -m singleshot.io.uv pip install --python "$$built/bin/python" -r requirements-tensorflow.lock \
 	  && touch "$$built/complete"; }; }
-
-peers: $(INSTALLED) ## Add the libraries that benchmarks compare with, outside .venv (8 MB)
-	python -m singleshot.io.uv pip install --no-deps --target build/peers -r requirements-peers.lock
 
 repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; later runs compute only what has changed
 	@python -m pipelines.engine.dvc_files
@@ -127,7 +124,6 @@ lock: $(INSTALLED) ## Rewrite the files requirements*.lock from pyproject.toml a
 	$(LOCKED) --output-file requirements-experts.lock requirements-experts.in
 	$(LOCKED) --output-file requirements-compilers.lock requirements-compilers.in
 	$(LOCKED) --output-file requirements-tensorflow.lock requirements-tensorflow.in
-	$(LOCKED) --no-deps --output-file requirements-peers.lock requirements-peers.in
 	sed -i -E '/^torch(vision)?==/,/# via/{/--hash/d; s/(\+cpu)? \\$$//}' requirements*.lock
 
 clean: ## Remove the environment, caches and stage outputs; computed cells and MLflow's runs stay

@@ -6,16 +6,37 @@ weights alone. `SPARSE_DENSITY` in `singleshot/rl/execution.py` says where `spar
 """
 
 import argparse
+from collections.abc import Callable
 
+import numpy as np
 import torch
 
-from benchmarks.agents import CONFIGS, random_transitions, updating
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.engine.execution import keep_freed_memory
+from singleshot.rl.agents import AgentSpec, initial_networks, make_algorithm
+from singleshot.rl.algorithm import AlgorithmConfig
+from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.algorithms.iql import IQLConfig
+from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.transitions import Transitions
+from singleshot.rl.environments import LOCOMOTION, spaces_of
 from singleshot.rl.execution import Execution
+from singleshot.rl.pruning import make_masks
+from singleshot.rl.randomness import Randomness
+from singleshot.rl.training.learner import Learner
+from tasks.train_agents import TrainingConfig
 
+ENVIRONMENT = "HalfCheetah"
+SPACES = spaces_of(LOCOMOTION[ENVIRONMENT])
+CONFIGS: dict[str, AlgorithmConfig] = {
+    "bc": BCConfig(),
+    "bcq": BCQConfig(),
+    "td3bc": TD3BCConfig(),
+    "iql": IQLConfig(),
+}
 SPARSITIES = (0.25, 0.5, 0.75, 0.9, 0.95)
 UPDATES: dict[str, int] = {"bc": 30, "bcq": 10, "td3bc": 40, "iql": 40}
 """Number of updates in a turn: some tenths of a second for dense agents."""
@@ -47,6 +68,49 @@ def _row(algorithm: str, sparsity: float, data: ReplayBuffer, rounds: int) -> tu
     rates = (f"{updates / compared.seconds(variant).wall:.0f}" for variant in variants)
     ratios = (compared.speedup("sparse", "masked"), compared.speedup("sparse", "masked", of="cpu"))
     return algorithm, f"{sparsity:.0%}", *rates, *ratios
+
+
+def random_transitions(count: int) -> Transitions:
+    """Transitions with standard normal states and rewards, uniform actions, and no ends of episodes."""
+    generator = np.random.default_rng(0)
+    return Transitions.cast(
+        generator.standard_normal((count, SPACES.observation_size)),
+        generator.uniform(-1, 1, (count, SPACES.action_size)),
+        generator.standard_normal(count),
+        generator.standard_normal((count, SPACES.observation_size)),
+        np.zeros(count, np.bool_),
+    )
+
+
+def updating(
+    algorithm_name: str,
+    sparsity: float,
+    data: ReplayBuffer,
+    updates: int,
+    *,
+    execution: Execution = "auto",
+) -> Callable[[], None]:
+    """A function that updates an agent (seed 0) under SNIP's masks; sparsity 0 is dense."""
+    config = CONFIGS[algorithm_name]
+    spec = AgentSpec(ENVIRONMENT, algorithm_name, "snip" if sparsity else "dense", sparsity, 0)
+    algorithm = make_algorithm(spec, config, SPACES.observation_size, SPACES.action_size)
+    masks = None
+    if sparsity:
+        made = make_masks(algorithm, data, spec.pruner, spec.sparsity, spec.seed)
+        masks = {
+            name: {layer: torch.stack([mask.mT]) for layer, mask in layers.items()}
+            for name, layers in made.items()
+        }
+    networks = initial_networks(algorithm, [0])
+    learner = Learner(networks, algorithm, masks, "cpu", execution, TrainingConfig().updates)
+    randomness = Randomness("training", [0])
+
+    def run() -> None:
+        for number in range(updates):
+            batch = data.sample(randomness, config.batch_size)
+            learner.update(batch, randomness, whole=number % algorithm.delay == 0)
+
+    return run
 
 
 if __name__ == "__main__":
