@@ -122,17 +122,19 @@ def evaluate_scores(job: Job) -> Iterator[Event]:
         profiles = _profiles(scores["d4rl_score"].unstack(RUN), job.params)
     write_csv(job.output / "statistics.csv", StatisticsRow, rows)
     write_csv(job.output / "profiles.csv", ProfileRow, profiles)
-    summary = _summary(rows)
+    pruned = [row for row in rows if row.pruner != DENSE]
+    top = [row for row in pruned if row.sparsity == max(each.sparsity for each in pruned)]
+    summary = {
+        f"retention/{row.environment}/{row.algorithm}/{variant_name(row.pruner, row.sparsity)}": row.retention
+        and round(row.retention, 4)
+        for row in top
+    }
     (job.output / "evaluation.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     yield Metrics(0, {name: value for name, value in summary.items() if value is not None})
 
 
 def _read(path: Path) -> pandas.DataFrame:
-    """The :func:`~tasks.reporting.agent_scores.agent_scores` of a scores.csv, by variant, then run.
-
-    Raises:
-        UserError: a score is missing or not a number.
-    """
+    """The scores of a scores.csv, by variant, then run."""
     scores = agent_scores(pandas.read_csv(path), [*VARIANT, *RUN]).set_index([*VARIANT, *RUN])
     if scores.empty:
         return scores
@@ -145,11 +147,8 @@ def _read(path: Path) -> pandas.DataFrame:
 def _statistics(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[StatisticsRow]:
     runs = agents["d4rl_score"].unstack(RUN)
     environments = list(runs.columns.unique("environment"))
-    for environment, chosen in [
-        *((environment, [environment]) for environment in environments),
-        (ALL, environments),
-    ]:
-        matrices = {variant: _matrix(row[chosen]) for variant, row in runs.iterrows()}
+    for environment, chosen in [*((each, [each]) for each in environments), (ALL, environments)]:
+        matrices = {variant: row[chosen].unstack("seed").to_numpy() for variant, row in runs.iterrows()}
         for (algorithm, pruner, sparsity), scores in matrices.items():
             low, high = _bounds(bootstrap_interval(interquartile_mean, scores, config=bootstrap))
             dense = matrices.get((algorithm, DENSE, 0.0))
@@ -176,11 +175,6 @@ def _statistics(agents: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterato
             )
 
 
-def _matrix(row: pandas.Series) -> Array:
-    """A variant's scores, one row per environment and one column per seed."""
-    return row.unstack("seed").to_numpy()
-
-
 def _bounds(interval: tuple[Array, Array] | None) -> tuple[float | None, float | None]:
     return (float(interval[0]), float(interval[1])) if interval else (None, None)
 
@@ -200,21 +194,9 @@ def _retention(
 def _profiles(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[ProfileRow]:
     thresholds = np.arange(np.floor(runs.min(axis=None)), np.ceil(runs.max(axis=None)) + 1)
     for (algorithm, pruner, sparsity), row in runs.iterrows():
-        scores = _matrix(row)
+        scores = row.unstack("seed").to_numpy()
         fractions = performance_profile(scores, thresholds)
         bounds = bootstrap_interval(lambda s: performance_profile(s, thresholds), scores, config=bootstrap)
         lows, highs = bounds or ([None] * len(thresholds),) * 2
         for score, fraction, low, high in zip(thresholds, fractions, lows, highs, strict=True):
             yield ProfileRow(algorithm, pruner, sparsity, score, fraction, low, high)
-
-
-def _summary(rows: Sequence[StatisticsRow]) -> dict[str, float | None]:
-    """The values that `dvc metrics` shows."""
-    pruned = [row for row in rows if row.pruner != DENSE]
-    highest = max((row.sparsity for row in pruned), default=0)
-    return {
-        f"retention/{row.environment}/{row.algorithm}/{variant_name(row.pruner, row.sparsity)}": row.retention
-        and round(row.retention, 4)
-        for row in pruned
-        if row.sparsity == highest
-    }

@@ -163,11 +163,8 @@ def _write(path, content):
 
 def find(root: Path) -> dict[str, Path]:
     """The page's inputs among them."""
-    return {
-        path.relative_to(root).as_posix(): path
-        for pattern in results.FILES
-        for path in sorted(root.glob(pattern))
-    }
+    found = (path for pattern in results.FILES for path in sorted(root.glob(pattern)))
+    return {path.relative_to(root).as_posix(): path for path in found}
 
 
 def draw(root, output, profile="small"):

@@ -44,14 +44,10 @@ def test_lines_have_bands_and_series_their_keys():
 
 
 def test_dots_have_a_row_for_each_name_and_whiskers_where_there_is_an_interval():
-    rows = pandas.DataFrame(
-        [
-            (0.9, "Hopper", "snip", 0.8, 1.1),
-            (0.95, "all", "snip", None, None),
-            (0.4, "Hopper", "grasp", 0.2, 0.5),
-        ],
-        columns=["x", "y", "series", "low", "high"],
-    )
+    rows = pandas.DataFrame({
+        "x": [0.9, 0.95, 0.4], "y": ["Hopper", "all", "Hopper"], "series": ["snip", "snip", "grasp"],
+        "low": [0.8, None, 0.2], "high": [1.1, None, 0.5],
+    })  # fmt: skip
     keys = {"snip": Key("SNIP", "#000000"), "grasp": Key("GraSP", "#ff0000")}
     (axis,) = Chart("dots", "retained score", mark=1).draw(rows, keys).axes
     _, snip, grasp = axis.get_lines()

@@ -107,10 +107,8 @@ def test_the_interval_of_a_profile_is_that_of_a_binomial_fraction():
 
 def test_equal_seeds_give_equal_intervals_and_others_nearly():
     scores = np.random.default_rng(0).normal(50, 20, (2, 5))
-    first, again, other = (
-        bootstrap_interval(interquartile_mean, scores, config=BootstrapConfig(seed=seed))
-        for seed in (0, 0, 1)
-    )
+    configs = [BootstrapConfig(seed=seed) for seed in (0, 0, 1)]
+    first, again, other = (bootstrap_interval(interquartile_mean, scores, config=each) for each in configs)
     assert first == again != other
     assert first == pytest.approx(other, abs=1)
 
