@@ -20,25 +20,22 @@ def write(job):
     (job.output / "file").write_text(job.params)
 
 
-def _jobs(tmp_path, *params):
-    return [Job(each, {}, tmp_path) for each in params]
-
-
 def test_events_name_their_job_and_progress_is_that_of_all_jobs(tmp_path):
-    assert list(show(_jobs(tmp_path, 7, 8))) == [
-        Metrics(3, {"params": 7}, job=0),
-        Checkpoint(3, b"state", job=0),
-        Artifact("picture.png", b"pixels", job=0),
-        Progress(0.25),
-        Metrics(3, {"params": 8}, job=1),
-        Checkpoint(3, b"state", job=1),
-        Artifact("picture.png", b"pixels", job=1),
-        Progress(0.75),
+    expected = [
+        event
+        for job in (0, 1)
+        for event in (
+            Metrics(3, {"params": 7 + job}, job=job),
+            Checkpoint(3, b"state", job=job),
+            Artifact("picture.png", b"pixels", job=job),
+            Progress(0.25 + 0.5 * job),
+        )
     ]
+    assert list(show([Job(7, {}, tmp_path), Job(8, {}, tmp_path)])) == expected
 
 
 def test_a_job_may_have_no_events(tmp_path):
-    assert list(write(_jobs(tmp_path, "text"))) == []
+    assert list(write([Job("text", {}, tmp_path)])) == []
     assert (tmp_path / "file").read_text() == "text"
 
 
