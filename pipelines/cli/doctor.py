@@ -18,13 +18,9 @@ from singleshot.errors import UserError, in_a_line
 from singleshot.io.own_process import OwnProcess, ProcessFailed
 from singleshot.secrets import without_secrets
 
-AGENT_BYTES = 3 * 10e6 + 25e6
-"""Bytes of a BCQ agent (7.7 MB for Hopper) in the store of cells, DVC's cache and the workspace, and of its
-checkpoint, as at worst all agents train at once."""
-TRANSITION_BYTES = 3 * 400
-"""Bytes of a transition of HalfCheetah in the same three places: 165 as safetensors, some 200 for Minari."""
-SPARE_BYTES = 1e9
-"""Bytes for MLflow, Ray's logs and new files that are written before old ones are deleted."""
+AGENT_BYTES, TRANSITION_BYTES, SPARE_BYTES = 3 * 10e6 + 25e6, 3 * 400, 1e9
+"""Bytes of a BCQ agent and of a transition in the store of cells, DVC's cache and the workspace, with an
+agent's checkpoint; and for MLflow, Ray's logs and new files that are written before old ones are deleted."""
 JOIN_SECONDS = 300
 """Time after which joining a cluster is taken for hanging: Ray's import alone takes seconds."""
 

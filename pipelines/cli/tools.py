@@ -87,12 +87,10 @@ def evaluate_agent(
     episodes: Episodes = 10,
     seed: NoiseSeed = 0,
     environment: EnvironmentId = None,
-    video: Annotated[
-        Path | None, option("FILE.mp4", "Also write a video of an episode of median return.")
-    ] = None,
+    video: Annotated[Path | None, option("FILE.mp4", "Write a video of an episode of median return.")] = None,
     renderer: Annotated[
         Literal["drawing", "mujoco"],
-        option(None, "Renderer of the video: this project's, or MuJoCo's, which needs OpenGL."),
+        option(None, "The video's renderer; MuJoCo's needs OpenGL."),
     ] = "drawing",
 ) -> None:
     """Play a trained agent: print its returns and D4RL score, and write a video if wanted.
@@ -162,47 +160,29 @@ def stylize(
         list[str],
         option(
             "STYLE",
-            "Name of a trained style, or a model file (.safetensors); several with their shares, e.g. "
-            "-s swirls:0.7 -s waves:0.3, are blended.",
-            *("--style", "-s"),
+            "A trained style or its model file; several, as STYLE:SHARE, are blended.",
+            "--style",
+            "-s",
         ),
     ],
     inputs: Annotated[
         list[str],
-        option(
-            "PATH...",
-            "Pictures, videos, folders of them, glob patterns; - is a picture on standard input.",
-            *("--input", "-i"),
-        ),
+        option("PATH...", "Pictures, videos, folders, glob patterns; - is standard input.", "--input", "-i"),
     ],
-    output: Annotated[Path, output("DIR", "Directory to write to; - is standard output, for one picture.")],
+    output: Annotated[Path, output("DIR", "Directory to write to; - is standard output.")],
     more: Annotated[list[str] | None, argument("PATH", "More inputs.")] = None,
     strength: Annotated[float, option("X", "0 is the original, 1 the full style.", min=0, max=1)] = 1.0,
     stroke: Annotated[
         float,
-        option(
-            "X",
-            "Size of strokes; 1 is that of a preview whose long side has 768 px. In smaller pictures, "
-            "strokes are never finer than with 1.",
-            min=0.05,
-            max=20,
-        ),
+        option("X", "Size of strokes; 1 is that of a preview whose long side has 768 px.", min=0.05, max=20),
     ] = 1.0,
     preserve_color: Annotated[bool, flag("--preserve-color", "Keep the original's colours.")] = False,
     mask: Annotated[
-        Path | None,
-        option(
-            "PICTURE",
-            "The style goes where this picture is white, in part where it is grey; it is scaled to each.",
-        ),
+        Path | None, option("PICTURE", "The style goes where this picture, scaled to each, is white.")
     ] = None,
     invert_mask: Annotated[bool, flag("--invert-mask", "The style goes where the mask is black.")] = False,
-    keep_faces: Annotated[
-        bool, flag("--keep-faces", "Leave faces that look at the camera as they are.")
-    ] = False,
-    batch_size: Annotated[
-        int, option("N", "Pictures of the same size, or frames, to compute together.", min=1)
-    ] = 1,
+    keep_faces: Annotated[bool, flag("--keep-faces", "Leave faces that look at the camera.")] = False,
+    batch_size: Annotated[int, option("N", "Pictures of one size, or frames, at a time.", min=1)] = 1,
     runtime: Annotated[
         Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"] | None,
         option(None, "Runtime for videos.", show_default="OpenVINO, else onnxruntime, else PyTorch"),
@@ -213,7 +193,8 @@ def stylize(
 
     Pictures keep their size, orientation, transparency, colours, metadata and format, animated ones too;
     videos keep their frames, timing, size, sound, subtitles and chapters. What can't be kept is said.
-    Strokes are as large in a large picture as in its preview; what is fine in the original stays sharp.
+    Strokes are as large in a large picture as in its preview, and never finer in a small one than with 1.
+    What is fine in the original stays sharp. A mask's grey takes the style in part.
     Pictures of any size take bounded memory. Videos run on all cores, or on the cluster that params.yaml or
     RAY_ADDRESS names; an interrupted video goes on from its last segment.
     """
@@ -233,12 +214,7 @@ def stylize(
 @command("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60")
 def learn_style(
     painting: Annotated[Path, argument("PAINTING", "A picture file.")],
-    photos: Annotated[
-        Path | None,
-        option(
-            "DIR", "Folder of photos to train on, the more the better.", show_default="those of params.yaml"
-        ),
-    ] = None,
+    photos: Annotated[Path | None, option("DIR", "Folder of photos.", show_default="params.yaml's")] = None,
     name: Annotated[str | None, option("NAME", "Name of the style.", show_default="the painting's")] = None,
     minutes: Annotated[float, option("N", "Training time on this machine, in minutes.", min=0.1)] = 20,
 ) -> None:
@@ -319,30 +295,22 @@ def inspect(
 def serve(
     host: Annotated[
         str | None,
-        option(
-            "HOST",
-            "Address to listen on; 0.0.0.0 stands for all addresses.",
-            show_default="serving.host of params.yaml",
-        ),
+        option("HOST", "Address to listen on; 0.0.0.0 is all of them.", show_default="serving.host"),
     ] = None,
     port: Annotated[
-        int | None,
-        option("N", "Port to listen on.", min=1, max=65535, show_default="serving.port of params.yaml"),
+        int | None, option("N", "Port to listen on.", min=1, max=65535, show_default="serving.port")
     ] = None,
     root_path: Annotated[
         str | None,
-        option(
-            "PATH",
-            "Path under which a proxy publishes the server, such as /singleshot.",
-            show_default="serving.root_path of params.yaml",
-        ),
+        option("PATH", "Where a proxy publishes it, such as /singleshot.", show_default="serving.root_path"),
     ] = None,
 ) -> None:
     """Serve exported networks over HTTP until Ctrl-C, on this machine or on the cluster at RAY_ADDRESS.
 
     The networks are those below models/onnx, which the stage export writes, and the styles from
     learn-style. A web page lets you try them. POST /stylize/STYLE and /classify take a picture,
-    /act/ENVIRONMENT takes a state; GET /docs describes the API, GET /metrics is for Prometheus.
+    /act/ENVIRONMENT takes a state; GET /docs describes the API, GET /metrics is for Prometheus. Defaults are
+    the settings of params.yaml.
     """
     print("starting: reads the networks below models/onnx, then starts its processes …", flush=True)
     from pipelines.config.params import load_config
