@@ -1,15 +1,15 @@
-import http.server
 import shutil
-import threading
-from contextlib import contextmanager
+from dataclasses import replace
 
-import mlflow
+import gymnasium
 import pytest
 from checkouts import ROOT
 
 from pipelines.cli import doctor
-from pipelines.config.params import compose
+from pipelines.config.params import compose, configuration
 from singleshot.errors import UserError
+from singleshot.rl.data.transitions import D4RLFile
+from singleshot.rl.environments import Environment
 
 
 @pytest.fixture(autouse=True)
@@ -75,37 +75,22 @@ def test_a_database_is_told_if_it_can_not_be_used_or_made(monkeypatch, tmp_path,
         told(tmp_path / "other.db")
 
 
-@contextmanager
-def server(status, text):
-    """A server that answers every call so."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        do_POST = do_GET  # noqa: N815
-
-        def log_message(self, *_):
-            pass
-
-    listening = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=listening.serve_forever, daemon=True).start()
-    yield f"http://me:word@127.0.0.1:{listening.server_port}"
-    listening.shutdown()
-    listening.server_close()
-
-
-def test_a_server_has_to_let_us_in(monkeypatch):
-    with server(200, "{}") as uri:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        assert "word" not in doctor.check_mlflow()
-    with server(401, "You are not authenticated.") as uri:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        with pytest.raises(UserError, match="401"):
-            doctor.check_mlflow()
-    mlflow.set_tracking_uri(None)
+def test_files_that_do_not_exist_and_endless_environments_are_named(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    config = configuration("profile=smoke")
+    doctor.check_inputs(config)  # this project's own do
+    gymnasium.register("Endless-v0", "gymnasium.envs.mujoco.hopper_v5:HopperEnv")
+    data = replace(config.offline_rl.data, source="d4rl", d4rl={"Hopper": D4RLFile("my/hopper.hdf5")})
+    for own, named in [
+        ({"data": data}, r"my/hopper\.hdf5: no such file, for Hopper"),
+        ({"environments": {"Endless": Environment("Endless-v0")}}, r"Endless: .*time_limit"),
+        ({"environments": {"Endless": Environment("Endless-v0", time_limit=5)}}, "Endless has no expert"),
+    ]:
+        with pytest.raises(UserError, match=named):
+            doctor.check_inputs(replace(config, offline_rl=replace(config.offline_rl, **own)))
+    style = replace(config.style, stylize=replace(config.style.stylize, video="my/film.mp4"))
+    with pytest.raises(UserError, match=r"my/film\.mp4: no such file, for style\.stylize\.video"):
+        doctor.check_inputs(replace(config, style=style))
 
 
 @pytest.mark.slow

@@ -25,20 +25,10 @@ SMALL = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1)
 OPTIONS = StylizeOptions(StylizeSettings(), batch_size=1, force=True)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """A painting, photos as `train_style` reads them, and a VGG16 with random weights."""
-    return style_inputs(tmp_path_factory.mktemp("made"))
-
-
-@pytest.fixture(scope="module")
-def backbone(made):
-    return load_backbone(made["backbone"])
-
-
 @pytest.fixture(autouse=True)
-def workplace(made, backbone, tmp_path, monkeypatch):
-    """A painting, photos, a VGG16; on paper a batch takes a second, on one core."""
+def workplace(tmp_path, tmp_path_factory, monkeypatch):
+    """A painting, photos, a VGG16 with random weights; on paper a batch takes a second, on one core."""
+    made = style_inputs(tmp_path_factory.mktemp("made"))
     monkeypatch.chdir(tmp_path)
     shutil.copyfile(ROOT / "params.yaml", "params.yaml")
     shutil.copyfile(made["painting"], "My Painting.png")
@@ -48,7 +38,10 @@ def workplace(made, backbone, tmp_path, monkeypatch):
         picture = torch.rand(3, 40, 50, generator=torch.Generator().manual_seed(i))
         (photos / f"{i}.png").write_bytes(encode_png(picture))
     origin = Origin("made for a test", "0" * 64, "none")
-    backbones = {"vgg16": backbone, "alexnet": load_backbone(random_alexnet(tmp_path / "alexnet"))}
+    backbones = {
+        "vgg16": load_backbone(made["backbone"]),
+        "alexnet": load_backbone(random_alexnet(tmp_path / "alexnet")),
+    }
     monkeypatch.setattr(fetch, "read_backbone", lambda name, source: (backbones[name], origin))
     monkeypatch.setattr(module.joblib, "cpu_count", lambda: 1)
     monkeypatch.setattr(module, "SIZES", (SMALL,))

