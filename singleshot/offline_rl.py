@@ -15,19 +15,14 @@ Agents are those of :mod:`singleshot.rl`, one at a time: the same seed, data and
 as in a sweep.
 """
 
-import contextlib
 import dataclasses
 import logging
-import signal
 import tempfile
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, ClassVar, Self
 
-import gymnasium
 import numpy as np
 import torch
 from annotated_types import Gt, Lt
@@ -38,14 +33,12 @@ from singleshot.arguments import Count, Seed, checked, new_file, settings, shown
 from singleshot.errors import UserError
 from singleshot.pruning.masks import LayerCount, PruningConfig
 from singleshot.pruning.pruner import ScoreFunction, name_of
-from singleshot.pruning.pruners import FOR_AGENTS, pruner_names
 from singleshot.pruning.variant import DENSE
 from singleshot.rl import agents, pruning
 from singleshot.rl.actions import TOLERANCE, ActionBounds
-from singleshot.rl.agents import Agent, AgentMasks, AgentSpec
-from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.agents import Agent, AgentSpec
 from singleshot.rl.algorithms import algorithm_class
-from singleshot.rl.data.arrays import LARGEST, Doubts, check_each, check_steps, largest
+from singleshot.rl.data.arrays import LARGEST, Doubts, check_each, check_steps, largest, numbers
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
@@ -103,49 +96,34 @@ class Dataset:
         action_high: ArrayLike | None = None,
     ) -> None:
         given = zip(ARRAYS, (observations, actions, rewards, next_observations, terminals), strict=True)
-        numbers = {name: _numbers(f"Dataset: '{name}'", each) for name, each in given}
-        arrays = check_steps(numbers, "Dataset", None)
-        made = Transitions.cast(**{name: np.array(values, order="C") for name, values in arrays.items()})
-        if len(made) and made.actions.ndim == 2 and made.actions.size:
+        arrays = check_steps(dict(given), "Dataset", None)
+        made = Transitions.cast(*(np.array(arrays[name], order="C") for name in ARRAYS))
+        if made.actions.size:
             bounds = _bounds(made.actions, action_low, action_high)
             scaled = np.asarray(bounds.to_unit(made.actions), np.float32)
             made = dataclasses.replace(made, actions=scaled, bounds=None if bounds.is_unit else bounds)
         self.transitions = made.check("Dataset")
         doubts = Doubts("Dataset")
-        doubts.check_rewards(made.rewards)
-        doubts.check_signal(made.rewards, made.terminals)
+        doubts.check_rewards(made.rewards, made.terminals)
         doubts.told()
 
     @classmethod
-    def d4rl(
-        cls, path: str | Path, *, action_low: ArrayLike | None = None, action_high: ArrayLike | None = None
-    ) -> Self:
-        """The transitions of a file in D4RL's format, HDF5; bounds of actions are as for arrays."""
-        if not Path(path).exists():
-            raise UserError(f"{path}: no such file; give the path of one in D4RL's format, HDF5")
-        return cls._of(read_d4rl(Path(path)).transitions, action_low, action_high)
+    def d4rl(cls, path: str | Path) -> Self:
+        """The transitions of a file in D4RL's format, HDF5."""
+        return cls._of(read_d4rl(Path(path)).transitions)
 
     @classmethod
-    def minari(
-        cls, name: str | Path, *, action_low: ArrayLike | None = None, action_high: ArrayLike | None = None
-    ) -> Self:
-        """The transitions of a Minari dataset, by its folder, or by its id, which is fetched if needed.
-
-        Bounds of actions are as for arrays.
-        """
+    def minari(cls, name: str | Path) -> Self:
+        """The transitions of a Minari dataset, by its folder, or by its id, which is fetched if needed."""
         if kept := local_minari(str(name)):
-            return cls._of(read_minari(kept).transitions, action_low, action_high)
+            return cls._of(read_minari(kept).transitions)
         with tempfile.TemporaryDirectory() as directory:
-            fetched = fetch_minari(str(name), Path(directory))
-            return cls._of(read_minari(fetched).transitions, action_low, action_high)
+            return cls._of(read_minari(fetch_minari(str(name), Path(directory))).transitions)
 
     @classmethod
-    def _of(cls, transitions: Transitions, low: ArrayLike | None, high: ArrayLike | None) -> Self:
+    def _of(cls, transitions: Transitions) -> Self:
         made = cls.__new__(cls)
         made.transitions = transitions
-        if low is not None or high is not None:
-            bounds = _bounds(_actions(transitions), low, high)
-            made.transitions = _rescaled(transitions, None if bounds.is_unit else bounds)
         return made
 
     def __len__(self) -> int:
@@ -163,7 +141,8 @@ class TrainedAgent:
 
     def __init__(self, agent: Agent, seed: Seed = 0) -> None:
         self._agent: Agent | None = agent
-        self._spec = agent.spec
+        self._spec, self._algorithm = agent.spec, agent.algorithm
+        self._masks = agent.masks
         self._noise = Randomness("acting", [seed])
 
     @property
@@ -180,12 +159,12 @@ class TrainedAgent:
     @property
     def masks(self) -> dict[str, NDArray[np.bool_]]:
         """Masks (out, in) by `network.layer`, true where a weight is kept."""
-        return {name: mask.numpy() for name, mask in agents.flatten_masks(self._masks()).items()}
+        return {name: mask.numpy() for name, mask in agents.flatten_masks(self._masks).items()}
 
     @property
     def layers(self) -> list[LayerCount]:
         """Numbers of weights of each layer, in all and kept."""
-        return list(pruning.count_agent_layers(self._algorithm(), self._masks()))
+        return list(pruning.count_agent_layers(self._algorithm, self._masks))
 
     @property
     def sparsity(self) -> float:
@@ -197,12 +176,6 @@ class TrainedAgent:
     def _acting(self) -> Mapping[str, AnyNetwork]:
         """Networks in the form that acts fastest; making them takes a pruned agent longer than acting."""
         return self.agent.acting_networks()
-
-    def _masks(self) -> AgentMasks:
-        return self.agent.masks
-
-    def _algorithm(self) -> Algorithm:
-        return self.agent.algorithm
 
     def __repr__(self) -> str:
         """Algorithm and pruning."""
@@ -218,14 +191,12 @@ class TrainedAgent:
             UserError: the shape is another, something isn't a finite number or is too large for a finite
                 action, or the agent has not been trained.
         """
-        agent, given = self.agent, _numbers("'observations'", observations)
+        agent, given = self.agent, numbers(observations, "'observations'")
         size = agent.algorithm.state_size
         if given.ndim not in (1, 2) or given.shape[-1] != size:
             raise UserError(
                 f"observations have shape {given.shape}, this agent takes ({size},) or (N, {size})"
             )
-        if not np.isfinite(given).all():
-            raise UserError("observations hold NaN or infinity")
         with np.errstate(over="ignore"):
             states = given.astype(np.float32)
         batch = torch.from_numpy(np.atleast_2d(states))[None]
@@ -234,19 +205,18 @@ class TrainedAgent:
             actions = agent.algorithm.act(self._acting, batch, noise)[0].numpy()
         actions = agent.bounds.from_unit(actions) if agent.bounds else actions
         if not (np.isfinite(states).all() and np.isfinite(actions).all()):
-            raise UserError(f"observations reach {largest(given):.2g}, too large: the action isn't finite")
+            raise UserError(f"observations reach {largest(given):.2g}: the action isn't finite")
         return actions if states.ndim == 2 else actions[0]
 
     @checked
     def evaluate(
-        self, environment: str | Environment | gymnasium.Env, episodes: Count = 10, seed: Seed = 0
+        self, environment: str | Environment, episodes: Count = 10, seed: Seed = 0
     ) -> NDArray[np.float64]:
         """Undiscounted returns of some episodes, (episodes,), each from another initial state.
 
         Args:
-            environment: Gymnasium's id, such as `Hopper-v5`, or what `gymnasium.make` returns, which is made
-                again for each episode, or an :class:`~singleshot.rl.environments.Environment` with arguments
-                and a time limit.
+            environment: Gymnasium's id, such as `Hopper-v5`, or an
+                :class:`~singleshot.rl.environments.Environment` with arguments and a time limit.
             episodes: number of episodes.
             seed: of the policy's noise.
 
@@ -254,10 +224,10 @@ class TrainedAgent:
             UserError: there is no such environment, it has other observations or actions, or there is to be
                 no episode.
         """
-        environment = _environment(environment)
-        if spaces_of(environment).time_limit is None:
-            logger.warning("%s has no time limit: this ends only when its episodes do", environment.name)
-        returns, _ = evaluate(self.agent, environment, episodes, seed)
+        where = Environment(environment) if isinstance(environment, str) else environment
+        if spaces_of(where).time_limit is None:
+            logger.warning("%s has no time limit: this ends only when its episodes do", where.name)
+        returns, _ = evaluate(self.agent, where, episodes, seed)
         return returns
 
     @checked
@@ -352,9 +322,7 @@ class TrainableAgent(TrainedAgent):
         )
         self._specify(AgentSpec(OWN_DATA, self.name, DENSE, 0.0, seed))
         self._data = ReplayBuffer(self._transitions, self._device, self.config.normalize_states)
-        self._first_masks: AgentMasks | None = None
         self._pruning = PruningConfig()
-        self._stack: Stack | None = None
         self.losses: dict[str, list[float]] = {}
         """Means of each loss, and in `update` the updates after which they were taken."""
 
@@ -375,78 +343,61 @@ class TrainableAgent(TrainedAgent):
             UserError: the agent is trained already, or there is no such method or setting, or the sparsity is
                 out of range.
         """
-        if self._stack is not None:
+        if self._agent is not None:
             raise UserError("prune before fit: this agent is trained already; make a new one from its data")
-        name = _method_name(method)
         self._pruning = config = settings(PruningConfig, further, "prune")
-        self._specify(dataclasses.replace(self._spec, pruner=name, sparsity=sparsity))
-        self._first_masks = None
+        self._specify(dataclasses.replace(self._spec, pruner=name_of(method), sparsity=sparsity))
         if first := method if callable(method) else self._spec.mask_pruner:
             data, normalized = self._data, config.normalizes(self.config.normalize_states)
             if normalized != self.config.normalize_states:
                 data = ReplayBuffer(self._transitions, self._device, normalized)
-            self._first_masks = pruning.make_masks(self._made, data, first, sparsity, self._spec.seed, config)
+            seed = self._spec.seed
+            self._masks = pruning.make_masks(self._algorithm, data, first, sparsity, seed, config)
         return self
 
     def _specify(self, spec: AgentSpec) -> None:
         sizes = self._transitions.state_size, self._transitions.action_size
-        self._spec, self._made = spec, agents.make_algorithm(spec, self.config, *sizes)
+        self._spec, self._algorithm = spec, agents.make_algorithm(spec, self.config, *sizes)
+        self._masks = agents.dense_masks(self._algorithm)
 
     @checked
     def fit(self, updates: Count, *, progress: bool = True) -> Self:
         """Train for a whole number of updates; a pruned agent computes with its kept weights alone on a CPU.
 
-        A training that Ctrl-C interrupted goes on when it is called again with the same number, to the same
-        agent.
+        After Ctrl-C, another call begins anew and ends with the same agent.
 
         Raises:
             UserError: the number is not whole or less than 1, a loss is no longer finite, or the agent is
                 trained already.
         """
-        if self._stack is None:
-            self._stack = Stack(
-                [self._spec],
-                self._made,
-                self._data,
-                [self._first_masks],
-                updates,
-                draw=int(self._pruning.reinitialize),
-                scopes=[self._pruning.scope],
-            )
-        stack = self._stack
-        if stack.updates != updates or stack.update == updates:
-            raise UserError(
-                f"this agent has made {stack.update:,} of {stack.updates:,} updates; make a new one to train "
-                "otherwise"
-            )
+        if self._agent is not None:
+            raise UserError("this agent is trained already; make a new one to train otherwise")
+        stack = Stack(
+            [self._spec],
+            self._algorithm,
+            self._data,
+            [self._masks],
+            updates,
+            draw=int(self._pruning.reinitialize),
+            scopes=[self._pruning.scope],
+        )
         every = max(1, updates // RECORDS)
-        bar = tqdm(total=updates, initial=stack.update, desc=str(self), unit="update", disable=not progress)
+        records: list[dict[str, float]] = []
+        bar = tqdm(total=updates, desc=str(self), unit="update", disable=not progress)
         with bar, flushed_denormals():
             while stack.update < updates:
                 before = stack.update
-                with _uninterrupted():
-                    stack.train_until(stack.next_stop(every))
+                stack.train_until(stack.next_stop(every))
                 bar.update(stack.update - before)
                 if stack.update % every == 0 or stack.update == updates:
-                    self._record(stack)
+                    records.append({"update": stack.update} | stack.losses.means(0))
+                    stack.losses.clear()
+        # A delayed network's loss may not have been computed at first.
+        names = dict.fromkeys(name for record in records for name in record)
+        self.losses = {name: [record.get(name, float("nan")) for record in records] for name in names}
         self._agent = stack.agent(0)
+        self._masks = self._agent.masks
         return self
-
-    def _record(self, stack: Stack) -> None:
-        means = stack.losses.means(0)
-        records = len(self.losses.setdefault("update", []))
-        for name in {**self.losses, **means}:
-            value = stack.update if name == "update" else means.get(name, float("nan"))
-            self.losses.setdefault(name, [float("nan")] * records).append(value)
-        stack.losses.clear()
-
-    def _masks(self) -> AgentMasks:
-        if self._agent:
-            return self._agent.masks
-        return self._first_masks or agents.dense_masks(self._made)
-
-    def _algorithm(self) -> Algorithm:
-        return self._made
 
 
 class BC(TrainableAgent):
@@ -482,65 +433,10 @@ def load(path: str | Path, seed: Seed = 0) -> TrainedAgent:
     Raises:
         UserError: the file is missing, damaged, or holds no agent.
     """
-    if not Path(path).exists():
-        raise UserError(f"{path}: no such file; give one that an agent's save(path) wrote")
     return TrainedAgent(agents.load_agent(Path(path)), seed)
 
 
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait: an update that is made in part would be made again when training goes on."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python interrupts the main thread alone
-        return
-    waiting: list[tuple[int, FrameType | None]] = []
-    before = signal.signal(signal.SIGINT, lambda *received: waiting.append(received))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if waiting and callable(before):
-        before(*waiting[0])
-
-
-def _environment(given: Any) -> Environment:
-    """An environment by its id, or as `gymnasium.make` made it.
-
-    Raises:
-        UserError: it is neither, or it was wrapped after it was made.
-    """
-    if isinstance(given, Environment):
-        return given
-    if isinstance(given, str):
-        return Environment(given)
-    spec = given.spec if isinstance(given, gymnasium.Env) else None
-    if spec is None or spec.additional_wrappers:
-        raise UserError(
-            f"environment is {shown(given)}, which can't be made again; give the id under which "
-            "gymnasium.register knows it, such as 'Hopper-v5'"
-        )
-    arguments = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
-    return Environment(spec.id, arguments, spec.max_episode_steps)
-
-
-def _method_name(method: Any) -> str:
-    """The name of a pruner, or of a function that scores weights.
-
-    Raises:
-        UserError: it is neither, or the function has the name of a method of this package.
-    """
-    name = name_of(method)
-    if callable(method) and name in (DENSE, *pruner_names(), *FOR_AGENTS):
-        raise UserError(f"the function {name} has the name of another method; give it another one")
-    return name
-
-
 def _device(name: str | torch.device) -> str:
-    """The device's name, if it is there.
-
-    Raises:
-        UserError: PyTorch knows no such device, or can't use it here.
-    """
     try:
         torch.empty(0, device=name).cpu()
     except (RuntimeError, AssertionError) as error:
@@ -548,45 +444,22 @@ def _device(name: str | torch.device) -> str:
     return str(name)
 
 
-def _numbers(what: str, values: Any) -> NDArray:
-    """An array of numbers, also from lists and tensors.
-
-    Raises:
-        UserError: `values` is anything else, or some are masked.
-    """
-    parts = values if isinstance(values, list | tuple) else [values]
-    if any(np.ma.is_masked(part) for part in parts):
-        raise UserError(f"{what} has masked values; fill them, or leave out what lacks them")
-    try:
-        array = np.asarray(values.detach().cpu() if isinstance(values, torch.Tensor) else values)
-    except (ValueError, TypeError, RuntimeError):  # rows of different lengths, tensors that need gradients
-        array = np.array(None)
-    if array.dtype.kind not in "biuf":
-        raise UserError(f"{what} is {shown(values)}; it has to hold numbers, in rows of equal length")
-    return array
-
-
 def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> ActionBounds:
-    size = actions.shape[1]
-    if (low is None) != (high is None):
-        raise UserError("Dataset: give action_low and action_high, or neither")
-    if low is None or high is None:
+    """Those that are given, else those of the actions (N, A)."""
+    if low is None and high is None:
         return ActionBounds.of(actions)
     try:
-        both = [np.broadcast_to(np.asarray(each, np.float64), (size,)) for each in (low, high)]
-    except ValueError as error:
-        raise UserError(
-            f"Dataset: action_low and action_high have to be {size} numbers each, or one"
-        ) from error
+        both = [np.broadcast_to(np.asarray(each, np.float64), actions.shape[1:]) for each in (low, high)]
+    except (ValueError, TypeError):
+        both = [np.array([np.nan])] * 2
     if not (largest(np.array(both)) <= LARGEST and (both[0] < both[1]).all()):
         raise UserError(
-            "Dataset: action_low has to be less than action_high in each coordinate, and neither beyond "
-            f"{LARGEST:g}"
+            f"Dataset: action_low and action_high are {shown(low)} and {shown(high)}; give both, each one "
+            f"number or {actions.shape[1]}, the lower ones less than the higher ones, none beyond {LARGEST:g}"
         )
     bounds = ActionBounds(tuple(both[0].tolist()), tuple(both[1].tolist()))
     within = np.abs(bounds.to_unit(actions)) <= 1 + TOLERANCE
-    fix = "widen action_low and action_high, or clip the actions"
-    check_each(actions, "actions", "Dataset", within, fix)
+    check_each(actions, "actions", "Dataset", within, "widen action_low and action_high, or clip the actions")
     return bounds
 
 
@@ -594,12 +467,6 @@ def _rescaled(transitions: Transitions, bounds: ActionBounds | None) -> Transiti
     """The same transitions with actions as an agent with these bounds knows them."""
     if transitions.bounds == bounds:
         return transitions
-    actions = _actions(transitions)
+    actions = transitions.bounds.from_unit(transitions.actions) if transitions.bounds else transitions.actions
     scaled = bounds.to_unit(actions) if bounds else actions
     return dataclasses.replace(transitions, actions=np.asarray(scaled, np.float32), bounds=bounds)
-
-
-def _actions(transitions: Transitions) -> NDArray:
-    """Actions as they are in the data."""
-    bounds = transitions.bounds
-    return bounds.from_unit(transitions.actions) if bounds else transitions.actions

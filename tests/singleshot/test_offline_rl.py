@@ -1,12 +1,8 @@
 """`singleshot.rl` as a notebook uses it: arrays in, an agent out, no file of the repository."""
 
 import os
-import signal
-import subprocess
-import sys
 
 import gymnasium
-import h5py
 import numpy as np
 import onnx
 import onnxruntime
@@ -18,13 +14,11 @@ from singleshot.errors import UserError
 from singleshot.export.rollout import play_onnx
 from singleshot.offline_rl import TrainableAgent
 from singleshot.rl import agents
-from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import AgentSpec, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import FIRST_EPISODE
-from singleshot.rl.training.learner import Learner
 from singleshot.rl.training.stack import Stack
 
 N, STATES, ACTIONS = 300, 5, 2
@@ -92,14 +86,6 @@ def test_an_agent_is_the_one_that_a_sweep_trains(data):
         assert torch.equal(own.agent.networks["vae"].weights[layer], weights)
 
 
-def test_a_small_agent_is_dense_with_as_many_weights_as_a_pruned_one(data):
-    pruned, small = (made("BC", data).prune(method, 0.9) for method in ("snip", "small"))
-    kept = [sum(layer.weights_kept for layer in agent.layers) for agent in (pruned, small)]
-    assert kept[1] == pytest.approx(kept[0], rel=0.02)
-    assert small.sparsity == 0
-    assert small.fit(5, progress=False).act(data.transitions.observations[:3]).shape == (3, ACTIONS)
-
-
 def test_masks_may_be_scored_on_other_states_than_those_of_the_training(data):
     """An agent that trains on raw states gets the masks of one that trains on normalised states."""
     raw = made("BC", data).prune("snip", 0.9)
@@ -123,68 +109,6 @@ def test_behaviour_cloning_finds_the_actions_of_its_data():
     assert held_out["action_error"] == pytest.approx(
         np.square((agent.act(states[:-1]) - actions) / [3, 100]).mean(), rel=0.02
     )
-
-
-def assert_same_weights(agent, other):
-    for name, network in agent.agent.networks.items():
-        for layer, weights in network.weights.items():
-            assert torch.equal(other.agent.networks[name].weights[layer], weights)
-
-
-def test_an_interrupted_fit_goes_on_to_the_same_agent(data, monkeypatch):
-    through = made("BC", data).prune("rigl", 0.8).fit(250, progress=False)
-    stopped = made("BC", data).prune("rigl", 0.8)
-    train, calls = Stack.train_until, iter(range(100))
-
-    def interrupt(self, update):
-        if next(calls) == 60:
-            raise KeyboardInterrupt
-        train(self, update)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Stack, "train_until", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            stopped.fit(250, progress=False)
-    stopped.fit(250, progress=False)
-    assert stopped.losses == through.losses
-    assert_same_weights(through, stopped)
-
-
-def test_ctrl_c_within_an_update_waits_for_its_end(data, monkeypatch):
-    """Else an update of which the critic's part was made would be made again."""
-    through, stopped = made("TD3BC", data).fit(30, progress=False), made("TD3BC", data)
-    minimize, calls = Learner.minimize, iter(range(1000))
-
-    def interrupted(self, name, terms):
-        minimize(self, name, terms)
-        if next(calls) == 20:
-            signal.raise_signal(signal.SIGINT)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Learner, "minimize", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            stopped.fit(30, progress=False)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert_same_weights(through, stopped.fit(30, progress=False))
-
-
-def test_synflow_takes_the_rounds_of_its_paper(data):
-    """In one round, it removes whole layers (Tanaka et al. 2020, figure 1)."""
-    pruned, rounds = (made("TD3BC", data).prune("synflow", 0.95, **own) for own in ({}, {"iterations": 100}))
-    assert all(layer.weights_kept for layer in pruned.layers)
-    assert pruned.layers == rounds.layers
-
-
-def test_reinitialised_agents_have_the_same_masks_and_other_weights():
-    data = singleshot.rl.Dataset(*arrays())
-    plain, drawn = (
-        singleshot.rl.BC(data).prune("snip", 0.9, reinitialize=again).fit(1, progress=False).agent
-        for again in (False, True)
-    )
-    for layer, mask in plain.masks["vae"].items():
-        assert torch.equal(mask, drawn.masks["vae"][layer])
-        kept = [agent.networks["vae"].weights[layer][0].T[mask] for agent in (plain, drawn)]
-        assert not torch.allclose(*kept, atol=0.01)
 
 
 def test_masks_that_change_in_training_compete_where_the_scope_says():
@@ -225,69 +149,6 @@ def test_an_evaluation_plays_what_act_says_whatever_bounds_the_data_has(tmp_path
     assert played[0] == pytest.approx(total, rel=1e-4)
 
 
-@pytest.mark.parametrize("high", [1.0, 0.9])  # actions that a file's reader scales, and others
-def test_a_files_actions_have_the_bounds_that_are_given(tmp_path, high):
-    states, actions, rewards, _, _ = arrays(low=-3.0 if high == 1 else -0.9, high=high, n=50)
-    names = ("observations", "actions", "rewards", "terminals")
-    with h5py.File(tmp_path / "own.hdf5", "w") as file:
-        for name, values in zip(names, (states, actions, rewards, np.arange(50) == 49), strict=True):
-            file[name] = values
-    data = singleshot.rl.Dataset.d4rl(tmp_path / "own.hdf5", action_low=-4, action_high=[1, 2])
-    assert data.transitions.bounds == ActionBounds((-4.0, -4.0), (1.0, 2.0))
-    expected = (actions - [-1.5, -1]) / [2.5, 3]
-    np.testing.assert_allclose(data.transitions.actions, expected, atol=1e-6)
-    for mistake, named in (
-        ({"action_low": -4}, "or neither"),
-        ({"action_low": 0, "action_high": 1}, "widen"),
-    ):
-        with pytest.raises(UserError, match=named):
-            singleshot.rl.Dataset.d4rl(tmp_path / "own.hdf5", **mistake)
-
-
-def test_columns_count_as_flat_numbers_as_truth_and_single_numbers_as_vectors_of_one(data):
-    states, actions, rewards, following, _ = arrays(n=4)
-    flat = singleshot.rl.Dataset(states, actions, rewards, following, [0, 0, 1, 0]).transitions
-    flags = np.array([[0.0], [0.0], [1.0], [0.0]])
-    tensor = torch.tensor(states, requires_grad=True)
-    column = singleshot.rl.Dataset(tensor, actions, rewards[:, None], following, flags).transitions
-    assert flat.terminals.tolist() == column.terminals.tolist() == [False, False, True, False]
-    np.testing.assert_array_equal(flat.rewards, column.rewards)
-    np.testing.assert_array_equal(flat.observations, column.observations)
-    numbers = np.arange(5) / 10
-    single = singleshot.rl.Dataset(numbers[:-1], numbers[1:] * 9, rewards, numbers[1:], flags).transitions
-    assert (single.state_size, single.action_size) == (1, 1)
-    assert single.actions[:, 0].tolist() == [-1, pytest.approx(-1 / 3), pytest.approx(1 / 3), 1]
-    agent = made("TD3BC", data).fit(1, progress=False)
-    np.testing.assert_array_equal(agent.act(tensor), agent.act(states))
-
-
-def test_arrays_are_copied_whatever_their_memory_is_like():
-    given = [np.asarray(each, order="F") for each in arrays(low=-1, n=40)]
-    given = [each.astype(bool if each.dtype == bool else np.float32) for each in given]
-    backwards = singleshot.rl.Dataset(*(each[::-1] for each in given))
-    for each in given:
-        each.setflags(write=False)
-    views = singleshot.rl.Dataset(*given)
-    kept = views.transitions.actions.copy()
-    np.testing.assert_array_equal(backwards.transitions.actions, kept[::-1])
-    for each in given:
-        each.setflags(write=True)
-        each[:] = 9
-    np.testing.assert_array_equal(views.transitions.actions, kept)
-    assert views.transitions.rewards.max() < 9
-    made("TD3BC", backwards).fit(1, progress=False)
-
-
-@pytest.mark.filterwarnings("error")
-def test_states_too_large_for_a_finite_action_are_refused(data):
-    agent = made("BC", data).fit(1, progress=False)
-    for size in (3e38, 1e39):
-        with pytest.raises(UserError) as caught:
-            agent.act([[0.0] * STATES, [-size] * STATES])
-        assert f"observations reach {size:g}" in str(caught.value)
-    assert np.isfinite(agent.act([1e6] * STATES)).all()
-
-
 def test_an_environment_that_may_never_end_is_told(data, caplog):
     agent = made("BC", data).fit(1, progress=False)
     inverted_pendulum = "gymnasium.envs.mujoco.inverted_pendulum_v5:InvertedPendulumEnv"
@@ -317,112 +178,6 @@ def test_an_agent_is_evaluated_in_the_environment_of_its_data():
         made("BC", data).fit(1, progress=False).evaluate("HalfCheetah-v5")
 
 
-def test_mistakes_are_one_line(data, caplog):
-    """And name the argument or the array, and its value."""
-    columns = ("observations", "actions", "rewards", "next_observations", "terminals")
-    given = dict(zip(columns, arrays(), strict=True))
-    states, rewards = given["observations"], given["rewards"]
-    holes, hidden = states.copy(), np.ma.array(rewards, mask=np.arange(N) == 7)
-    holes[3, 1] = np.nan
-    trained = made("BC", data).fit(1, progress=False)
-
-    def rigl(objective, weights):
-        return weights
-
-    def make(**changed):
-        return lambda: singleshot.rl.Dataset(*(given | changed).values())
-
-    def bounds(**given):
-        return lambda: singleshot.rl.Dataset(*arrays(), **given)
-
-    def learn(algorithm="BC", **settings):
-        return lambda: made(algorithm, data, **settings)
-
-    def prune(*given, **settings):
-        return lambda: made("BC", data).prune(*given, **settings)
-
-    refused = {
-        "'rewards' has shape (300,)": make(actions=given["actions"][1:]),
-        "'rewards' has shape (300, 2)": make(rewards=states[:, :2]),
-        "(300, 2)": make(next_observations=given["next_observations"][:, :2]),
-        "'rewards' is": make(rewards=[[1], [1, 2]]),
-        "'actions' is": make(actions=[["a"]] * N),
-        "'actions' is int64 of shape (300,)": make(actions=np.arange(N)),
-        "'observations' holds nan at (3, 1)": make(observations=holes),
-        "'rewards' has masked": make(rewards=hidden),
-        "'rewards' has masked values": make(rewards=list(hidden)),
-        "'rewards' reach 9.2e+18": make(rewards=np.full(N, np.iinfo(np.int64).min)),
-        "'actions' reach 1e+24": make(actions=given["actions"] * 0 - 1e24),
-        "'terminals' holds 0.5 at (0,)": make(terminals=[0.5] * N),
-        "no transition": make(**{name: array[:0] for name, array in given.items()}),
-        "widen action_low": bounds(action_low=-1, action_high=1),
-        "beyond 1e+18": bounds(action_low=-1e308, action_high=1.7e308),
-        "or neither": bounds(action_low=-1),
-        "nope.hdf5: no such file": lambda: singleshot.rl.Dataset.d4rl("nope.hdf5"),
-        "'observations' is [[1, 2], [1]]": lambda: trained.act([[1, 2], [1]]),
-        "'observations' is 'hello'": lambda: trained.act("hello"),
-        "shape (3,), this agent takes (5,)": lambda: trained.act([1, 2, 3]),
-        "NaN or infinity": lambda: trained.act(holes[3]),
-        "did you mean learning_rate": learn(learning_rat=1),
-        "discount is 2": learn("BCQ", discount=2),
-        "learning_rate is inf": learn(learning_rate=np.inf),
-        "data is array": lambda: singleshot.rl.BC(states),
-        "data is": lambda: trained.heldout_losses([]),
-        "seed is -1": learn(seed=-1),
-        "device is gpu": learn(device="gpu"),
-        "device is cuda:99": learn(device="cuda:99"),
-        "device is meta": learn(device="meta"),
-        "sparsity is 1": prune("snip", 1),
-        "'snap'": prune("snap", 0.5),
-        "method is None": prune(None),
-        "prune: iterations is 0": prune("snip", 0.9, iterations=0),
-        "scope is 'global'": prune("snip", 0.9, scope="global"),
-        "the function rigl": prune(rigl, 0.5),
-        "prune before fit": lambda: trained.prune("snip", 0.5),
-        "1 of 1 updates": lambda: trained.fit(5),
-        "updates is 0": lambda: made("BC", data).fit(0),
-        "updates is 2.5": lambda: made("BC", data).fit(2.5),
-        "has not been trained": lambda: made("BC", data).act(states),
-        "episodes is 0": lambda: trained.evaluate("Hopper-v5", 0),
-        "environment is 3": lambda: trained.evaluate(3),
-        "nope: no such file": lambda: singleshot.rl.load("nope"),
-        "path is 3": lambda: trained.save(3),
-        "py/agent: can't be written": lambda: trained.save(f"{__file__}/agent"),
-        "opset is 'x'": lambda: trained.export("agent.onnx", opset="x"),
-        "opset is 99": lambda: trained.export("agent.onnx", opset=99),
-    }
-    for named, mistake in refused.items():
-        with pytest.raises(UserError) as caught:
-            mistake()
-        assert named in str(caught.value)
-        assert "\n" not in str(caught.value)
-    singleshot.rl.Dataset(*(given | {"rewards": rewards * 0}).values())
-    assert "Dataset: used, though all 'rewards' are 0" in caplog.text
-    made("IQL", data).prune("snip", 0.9)
-    assert "log_std" not in caplog.text  # a layer without weights
-
-
-def test_an_agent_is_written_to_a_new_folder_but_not_over_a_folder_or_a_pipe(data, tmp_path):
-    agent = made("TD3BC", data).prune("erk", 0.5).fit(1, progress=False)
-    for write, example in ((agent.save, "agent.safetensors"), (agent.export, "agent.onnx")):
-        os.mkfifo(pipe := tmp_path / f"pipe of {example}")
-        for path, named in ((tmp_path, example), (pipe, "a pipe")):
-            with pytest.raises(UserError) as caught:
-                write(path)
-            assert str(path) in str(caught.value)
-            assert named in str(caught.value)
-        write(tmp_path / "a/b" / example)
-    agent.export(tmp_path / "agent.onnx", opset=25)
-    assert onnx.load(tmp_path / "agent.onnx").opset_import[0].version == 25
-    loaded = singleshot.rl.load(tmp_path / "a/b")
-    np.testing.assert_array_equal(loaded.act(np.ones(STATES)), agent.act(np.ones(STATES)))
-    assert repr(loaded) == repr(agent) == "TD3BC, erk 0.5"
-    with pytest.raises(UserError) as caught:
-        singleshot.rl.load(tmp_path / "a")
-    assert "a/agent.safetensors: no such file" in str(caught.value)
-    assert "dvc" not in str(caught.value)
-
-
 def test_a_function_of_ones_own_prunes_an_agent(data, tmp_path):
     """Scores are the weights themselves: of a layer, those above a threshold are kept."""
 
@@ -439,21 +194,6 @@ def test_a_function_of_ones_own_prunes_an_agent(data, tmp_path):
     assert singleshot.rl.load(tmp_path / "agent.safetensors").agent.spec.pruner == "own_score"
 
 
-def test_an_environment_is_given_as_gymnasium_made_it():
-    """A step's reward is 1 - weight·a² at most, and an episode has 3 steps."""
-    environment = gymnasium.make(
-        "HalfCheetah-v5", max_episode_steps=3, forward_reward_weight=0.0, render_mode="rgb_array"
-    )
-    draw = np.random.default_rng(2)
-    states, actions = draw.normal(size=(41, 17)), draw.uniform(-1, 1, (40, 6))
-    data = singleshot.rl.Dataset(states[:-1], actions, np.zeros(40), states[1:], np.zeros(40))
-    agent = made("TD3BC", data).fit(1, progress=False)
-    returns = agent.evaluate(environment, episodes=2)
-    assert ((returns >= -3 * 0.1 * 6) & (returns < 0)).all()
-    with pytest.raises(UserError, match="can't be made again; give the id"):
-        agent.evaluate(gymnasium.wrappers.TransformReward(environment, abs))
-
-
 def test_help_lists_hyper_parameters_and_a_star_imports_the_names_for_notebooks():
     class Own(TrainableAgent):
         name = "td3bc"
@@ -466,6 +206,120 @@ def test_help_lists_hyper_parameters_and_a_star_imports_the_names_for_notebooks(
     assert {*ALGORITHMS, "Dataset", "load"} <= set(names)
 
 
-def test_importing_the_package_imports_no_algorithm():
-    code = "import sys, singleshot.rl; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_an_interrupted_fit_begins_anew_and_ends_with_the_same_agent(data, monkeypatch):
+    through = made("BC", data).prune("rigl", 0.8).fit(250, progress=False)
+    stopped = made("BC", data).prune("rigl", 0.8)
+    train, calls = Stack.train_until, iter(range(100))
+
+    def interrupt(self, update):
+        train(self, update)
+        if next(calls) == 60:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stack, "train_until", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stopped.fit(250, progress=False)
+    stopped.fit(250, progress=False)
+    assert stopped.losses == through.losses
+    for layer, weights in through.agent.networks["vae"].weights.items():
+        assert torch.equal(stopped.agent.networks["vae"].weights[layer], weights)
+
+
+def test_arrays_of_any_memory_are_copied_and_columns_count_as_numbers_or_vectors(data):
+    states, actions, rewards, following, _ = arrays(low=-1, n=4)
+    flat = singleshot.rl.Dataset(states, actions, rewards, following, [0, 0, 1, 0]).transitions
+    flags, tensor = np.array([[0.0], [0.0], [1.0], [0.0]]), torch.tensor(states, requires_grad=True)
+    given = [np.asfortranarray(each, np.float32) for each in (actions, rewards[:, None], following)]
+    column = singleshot.rl.Dataset(tensor, *given, flags).transitions
+    for each in given:
+        each[:] = 9
+    assert flat.terminals.tolist() == column.terminals.tolist() == [False, False, True, False]
+    for name in ("observations", "actions", "rewards", "next_observations"):
+        np.testing.assert_array_equal(getattr(flat, name), getattr(column, name))
+    numbers = np.arange(5) / 10
+    single = singleshot.rl.Dataset(numbers[:-1], numbers[1:] * 9, rewards, numbers[1:], flags).transitions
+    assert (single.state_size, single.action_size) == (1, 1)
+    assert single.actions[:, 0].tolist() == [-1, pytest.approx(-1 / 3), pytest.approx(1 / 3), 1]
+
+
+def test_an_agent_is_written_to_a_new_folder_but_not_over_a_folder_or_a_pipe(data, tmp_path):
+    agent = made("TD3BC", data).prune("erk", 0.5).fit(1, progress=False)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    for write in (agent.save, agent.export):
+        for path, named in ((tmp_path, "a folder"), (pipe, "a pipe"), (f"{__file__}/agent", "written")):
+            with pytest.raises(UserError) as caught:
+                write(path)
+            assert str(path) in str(caught.value)
+            assert named in str(caught.value)
+    agent.save(tmp_path / "a/b/agent.safetensors")
+    agent.export(tmp_path / "agent.onnx", opset=25)
+    assert onnx.load(tmp_path / "agent.onnx").opset_import[0].version == 25
+    loaded = singleshot.rl.load(tmp_path / "a/b")
+    np.testing.assert_array_equal(loaded.act(np.ones(STATES)), agent.act(np.ones(STATES)))
+    assert repr(loaded) == repr(agent) == "TD3BC, erk 0.5"
+
+
+@pytest.mark.filterwarnings("error")
+def test_mistakes_are_one_line(data, caplog):
+    """And name the argument or the array, and its value."""
+    columns = ("observations", "actions", "rewards", "next_observations", "terminals")
+    given = dict(zip(columns, arrays(), strict=True))
+    states, rewards = given["observations"], given["rewards"]
+    holes = states.copy()
+    holes[3, 1] = np.nan
+    trained = made("BC", data).fit(1, progress=False)
+
+    def make(**changed):
+        return lambda: singleshot.rl.Dataset(*(given | changed).values())
+
+    def bounds(**given):
+        return lambda: singleshot.rl.Dataset(*arrays(), **given)
+
+    def learn(algorithm="BC", **settings):
+        return lambda: made(algorithm, data, **settings)
+
+    refused = {
+        "'rewards' has shape (300,)": make(actions=given["actions"][1:]),
+        "(300, 2)": make(next_observations=given["next_observations"][:, :2]),
+        "'rewards' is": make(rewards=[[1], [1, 2]]),
+        "'observations' holds nan at (3, 1)": make(observations=holes),
+        "'rewards' has masked": make(rewards=np.ma.array(rewards, mask=np.arange(N) == 7)),
+        "'actions' reach 1e+24": make(actions=given["actions"] * 0 - 1e24),
+        "'terminals' holds 0.5 at (0,)": make(terminals=[0.5] * N),
+        "no transition": make(**{name: array[:0] for name, array in given.items()}),
+        "widen action_low": bounds(action_low=-1, action_high=1),
+        "beyond 1e+18": bounds(action_low=-1e308, action_high=1.7e308),
+        "give both": bounds(action_low=-1),
+        "nope.hdf5": lambda: singleshot.rl.Dataset.d4rl("nope.hdf5"),
+        "'observations' is [[1, 2], [1]]": lambda: trained.act([[1, 2], [1]]),
+        "shape (3,), this agent takes (5,)": lambda: trained.act([1, 2, 3]),
+        "observations reach nan": lambda: trained.act(holes[3]),
+        "observations reach 1e+39": lambda: trained.act([[0.0] * STATES, [-1e39] * STATES]),
+        "did you mean learning_rate": learn(learning_rat=1),
+        "discount is 2": learn("BCQ", discount=2),
+        "learning_rate is inf": learn(learning_rate=np.inf),
+        "data is array": lambda: singleshot.rl.BC(states),
+        "device is gpu": learn(device="gpu"),
+        "device is cuda:99": learn(device="cuda:99"),
+        "sparsity is 1": lambda: made("BC", data).prune("snip", 1),
+        "'snap'": lambda: made("BC", data).prune("snap", 0.5),
+        "prune: iterations is 0": lambda: made("BC", data).prune("snip", 0.9, iterations=0),
+        "prune before fit": lambda: trained.prune("snip", 0.5),
+        "trained already": lambda: trained.fit(5),
+        "updates is 2.5": lambda: made("BC", data).fit(2.5),
+        "has not been trained": lambda: made("BC", data).act(states),
+        "environment is 3": lambda: trained.evaluate(3),
+        "nope: no such file": lambda: singleshot.rl.load("nope"),
+        "opset is 99": lambda: trained.export("agent.onnx", opset=99),
+    }
+    for named, mistake in refused.items():
+        with pytest.raises(UserError) as caught:
+            mistake()
+        assert named in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert np.isfinite(trained.act([1e6] * STATES)).all()
+    singleshot.rl.Dataset(*(given | {"rewards": rewards * 0}).values())
+    assert "Dataset: used, though all 'rewards' are 0" in caplog.text
+    made("IQL", data).prune("snip", 0.9)
+    assert "log_std" not in caplog.text  # a layer without weights

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from singleshot.arguments import shown
 from singleshot.errors import UserError
-from singleshot.rl.actions import TOLERANCE
+from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.environments import Spaces
 
 LARGEST = 1e18
@@ -19,8 +20,6 @@ LARGE_REWARD = 1e6
 """Rewards of a thousand times the largest in D4RL's environments."""
 LARGEST_CLIPPED = 2.0
 """Actions up to here are clipped to [-1, 1], as the simulator does; larger ones have another range."""
-FEW, EMPTY = 10, 0.01
-"""Most rows that may be 0 throughout without a doubt: their number, or their share."""
 ENOUGH, SHUFFLED = 100, 0.8
 """Steps from which their order can be told, and how far apart rows out of order are, which should be 1."""
 VECTORS = ("observations", "next_observations", "actions")
@@ -31,17 +30,22 @@ FLAGS = ("terminals", "timeouts", "terminations", "truncations", "episode_termin
 def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | None) -> dict[str, NDArray]:
     """The arrays of N steps by name: vectors (N, size), `observations` perhaps (N + 1, size), others (N,).
 
+    Columns (N, 1) count as (N,), and (N,) as vectors of size 1.
+
     Raises:
         UserError: an array holds no numbers, NaN, infinity, too large numbers, or flags other than 0 and 1,
             or has another shape than the environment or the rest needs.
     """
-    arrays = {name: np.atleast_1d(_numbers(values, name, origin)) for name, values in given.items()}
+    arrays = {name: np.atleast_1d(numbers(values, f"{origin}: '{name}'")) for name, values in given.items()}
     steps = len(arrays["actions"])
     for name, values in arrays.items():
         size = None
-        if spaces and name in VECTORS:
-            size = spaces.action_size if name == "actions" else spaces.observation_size
-        arrays[name] = values = vectors(values, size) if name in VECTORS else flat(values)
+        if name in VECTORS:
+            if spaces:
+                size = spaces.action_size if name == "actions" else spaces.observation_size
+            values = _vectors(values, size)
+        elif values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
         if name in VECTORS and not spaces and values.ndim != 2:
             raise UserError(
                 f"{origin}: '{name}' is {values.dtype} of shape {values.shape}; agents take vectors, "
@@ -54,31 +58,33 @@ def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | N
                 f"{origin}: '{name}' has shape {values.shape}, {spaces.name if spaces else 'the rest'} needs "
                 f"{shape}; is it another environment's, or cut off?"
             )
-        (check_flags if name in FLAGS else check_values)(values, name, origin)
+        if name in FLAGS:
+            fix = f"give 1 or true at ends of episodes that are {name} and else 0"
+            check_each(values, name, origin, (values == 0) | (values == 1), fix)
+        else:
+            check_values(values, name, origin)
+        arrays[name] = values
     return arrays
 
 
-def _numbers(values: Any, name: str, origin: Path | str) -> NDArray:
-    if isinstance(values, Mapping):
-        raise UserError(
-            f"{origin}: '{name}' are several arrays ({', '.join(values)}), agents take one; record with a "
-            "wrapper such as gymnasium.wrappers.FlattenObservation"
-        )
+def numbers(values: Any, what: str) -> NDArray:
+    """An array of numbers, also from lists and tensors.
+
+    Raises:
+        UserError: `values` is anything else, or some are masked.
+    """
+    if np.ma.is_masked(values):
+        raise UserError(f"{what} has masked values; fill them, or leave out what lacks them")
     try:
-        array = np.asarray(values)
-    except ValueError:  # rows of different lengths
+        array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except (ValueError, TypeError, RuntimeError):  # rows of different lengths
         array = np.array(None)
     if array.dtype.kind not in "biuf":
-        raise UserError(f"{origin}: '{name}' holds no numbers; give a file that has them")
+        raise UserError(f"{what} is {shown(values)}; it has to hold numbers, in rows of equal length")
     return array
 
 
-def flat(values: NDArray) -> NDArray:
-    """One number a step: (N, 1) counts as (N,), other shapes stay as they are."""
-    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-
-
-def vectors(values: NDArray, size: int | None) -> NDArray:
+def _vectors(values: NDArray, size: int | None) -> NDArray:
     """Vectors as floating-point numbers: (N,) counts as (N, 1) where vectors have this `size`, 1.
 
     Where the size isn't known, N integers are rather choices among several, and stay as they are. Signed
@@ -98,27 +104,15 @@ def check_each(values: NDArray, name: str, origin: Path | str, right: NDArray[np
         raise UserError(f"{origin}: '{name}' holds {values[index]} at {index}; {fix}")
 
 
-def check_flags(values: NDArray, name: str, origin: Path | str) -> None:
-    """Raise a :class:`UserError` at the first value other than 0 and 1."""
-    fix = f"give 1 or true at ends of episodes that are {name} and else 0"
-    check_each(values, name, origin, (values == 0) | (values == 1), fix)
-
-
 def check_values(values: NDArray, name: str, origin: Path | str) -> None:
     """Raise a :class:`UserError` at the first NaN or infinity, or if numbers are too large to train with."""
     finite = np.isfinite(values)
     fix = f"remove those episodes, or fetch the file again ({(~finite).sum():,} such values)"
     check_each(values, name, origin, finite, fix)
-    check_size(values, name, origin)
-
-
-def check_size(values: NDArray, name: str, origin: Path | str) -> None:
-    """Raise a :class:`UserError` if `values` are too large to train with in single precision."""
-    size = largest(values)
-    if size > LARGEST:
+    if largest(values) > LARGEST:
         raise UserError(
-            f"{origin}: '{name}' reach {size:.2g}, whose square single precision can't hold; divide all "
-            f"{name} by one number"
+            f"{origin}: '{name}' reach {largest(values):.2g}, whose square single precision can't hold; "
+            f"divide all {name} by one number"
         )
 
 
@@ -150,24 +144,14 @@ class Doubts:
             logging.getLogger(__name__).warning("%s: used, though %s", self.origin, "; ".join(self.found))
         return tuple(self.found)
 
-    def check_signal(self, rewards: NDArray, terminals: NDArray) -> None:
-        """Doubt data from which no value can be learned: (N,) rewards that are all 0, mostly terminals."""
+    def check_rewards(self, rewards: NDArray, terminals: NDArray) -> None:
+        """Doubt large rewards, and (N,) rewards and terminals from which no value can be learned."""
+        if largest(rewards) > LARGE_REWARD:
+            self.add(f"'rewards' reach {largest(rewards):.2g}")
         if len(rewards) > 1 and not rewards.any():
             self.add("all 'rewards' are 0: only behaviour cloning can learn from it")
         if len(terminals) > 1 and terminals.mean() > 0.5:
-            many = "every step is a terminal" if terminals.all() else "most steps are terminals"
-            self.add(f"{many}, after which nothing counts (are these masks, 1 - done?)")
-
-    def check_rewards(self, rewards: NDArray) -> None:
-        """Doubt large rewards."""
-        if largest(rewards) > LARGE_REWARD:
-            self.add(f"'rewards' reach {largest(rewards):.2g}")
-
-    def check_rows(self, observations: NDArray, actions: NDArray, rewards: NDArray) -> None:
-        """Doubt rows that are 0 throughout, as in a buffer that was made for more of them."""
-        empty = ~(observations.any(axis=1) | actions.any(axis=1) | (rewards != 0))
-        if empty.sum() > FEW and empty.mean() > EMPTY:
-            self.add(f"{empty.mean():.0%} of the rows are 0 throughout, as in a buffer that isn't filled")
+            self.add("most steps are terminals, after which nothing counts (are these masks, 1 - done?)")
 
     def check_order(self, observations: NDArray, goes_on: NDArray[np.bool_]) -> None:
         """Doubt rows whose next row, where the episode goes on (N - 1,), is as far away as any other.
@@ -184,15 +168,16 @@ class Doubts:
             if ratio > SHUFFLED:
                 self.add(f"successive rows differ by {ratio:.0%} of what any two do; are rows out of order?")
 
-    def check_choices(self, actions: NDArray) -> None:
-        """Doubt actions that are whole numbers, as those of several discrete choices."""
-        if actions.any() and (actions == np.round(actions)).all():
-            self.add("100% of 'actions' are whole numbers, as choices are, and taken as continuous")
+    def unit_actions(self, actions: NDArray, spaces: Spaces | None) -> tuple[NDArray, ActionBounds | None]:
+        """Actions (N, A) as networks know them, and what -1 and 1 stand for, if not for themselves.
 
-    def clip_actions(self, actions: NDArray) -> NDArray:
-        """The same actions, clipped to [-1, 1] if a few are a little beyond."""
-        size = np.abs(actions)
+        Without an environment's spaces, the actions tell their bounds. If a few are a little beyond, they are
+        clipped.
+        """
+        bounds = spaces.bounds if spaces else ActionBounds.of(actions)
+        scaled = bounds.to_unit(actions)
+        size = np.abs(scaled)
         if 1 + TOLERANCE < size.max(initial=0) <= LARGEST_CLIPPED and np.median(size) <= 1:
             self.add(f"{(size > 1).mean():.1%} of 'actions' are beyond [-1, 1] and were clipped")
-            return np.clip(actions, -1, 1)
-        return actions
+            scaled = np.clip(scaled, -1, 1)
+        return scaled, None if bounds.is_unit else bounds

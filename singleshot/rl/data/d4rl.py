@@ -2,8 +2,6 @@
 
 import contextlib
 import importlib
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.arrays import Doubts, check_steps
 from singleshot.rl.data.transitions import Recording, Transitions
 from singleshot.rl.environments import Environment, known_spaces
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 OPTIONAL = ("next_observations", "timeouts", "episode_terminals")
-MOST_COMPRESSED = 1032
-"""Highest compression ratio of deflate, HDF5's usual filter (zlib's technical notes)."""
 
 
 def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
@@ -49,12 +44,7 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
     observations, last_state = arrays["observations"][:steps], arrays["observations"][steps:]
     if len(last_state):
         doubts.add("'observations' has a row more than 'actions', read as the state after the last step")
-    if not spaces:
-        doubts.check_choices(arrays["actions"])
-    bounds = spaces.bounds if spaces else ActionBounds.of(arrays["actions"])
-    actions = doubts.clip_actions(bounds.to_unit(arrays["actions"]))
-    doubts.check_rewards(rewards)
-    doubts.check_rows(observations, arrays["actions"], rewards)
+    actions, bounds = doubts.unit_actions(arrays["actions"], spaces)
     if "next_observations" in arrays:
         next_observations = arrays["next_observations"]
         continues = np.isclose(next_observations[:-1], observations[1:], rtol=1e-4, atol=1e-4).all(axis=1)
@@ -69,66 +59,32 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
     else:
         terminals, timeouts = _ends(arrays, None, limit, doubts)
         doubts.check_order(observations, ~(terminals | timeouts)[:-1])
-        next_observations, kept = _next_observations(observations, last_state, terminals, timeouts)
+        # s' is the next row's, but a terminal's own s stands in for it.
+        following = np.concatenate([observations[1:], last_state, observations[-1:]])[:steps]
+        next_observations = np.where(terminals[:, None], observations, following)
+        kept = ~timeouts
+        kept[-1:] = len(last_state)
+        kept |= terminals
     transitions = Transitions.cast(
-        observations[kept], actions[kept], rewards[kept], next_observations[kept], terminals[kept]
+        *(each[kept] for each in (observations, actions, rewards, next_observations, terminals)),
+        bounds=bounds,
     )
-    if not bounds.is_unit:
-        transitions = replace(transitions, bounds=bounds)
-    doubts.check_signal(transitions.rewards, transitions.terminals)
+    doubts.check_rewards(transitions.rewards, transitions.terminals)
     episodes, returns = _returns(rewards, terminals, timeouts, limit)
     return Recording(transitions.check(path, spaces), episodes, returns, doubts.told())
 
 
 def _read(path: Path) -> dict[str, Any]:
-    with _reading(path), h5py.File(path, "r", locking="best-effort") as file:
-        missing = [key for key in REQUIRED if key not in file]
-        if missing:
-            raise UserError(
-                f"{path}: has no {', '.join(map(repr, missing))}, only {sorted(file)}; "
-                f"a D4RL file holds {', '.join(REQUIRED)} and timeouts"
-            )
-        return {key: _array(file, key, path) for key in (*REQUIRED, *OPTIONAL) if key in file}
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
+    with contextlib.suppress(ImportError):
+        importlib.import_module("hdf5plugin")  # Blosc and other compressions
     try:
-        yield
-    except UserError:
-        raise
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; correct offline_rl.data.d4rl in the configuration") from error
+        with h5py.File(path, "r", locking="best-effort") as file:
+            return {key: file[key][()] for key in (*REQUIRED, *OPTIONAL) if key in REQUIRED or key in file}
     except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …
-        advice = "give another copy of it"
-        if isinstance(error, BlockingIOError) or "h5clear" in str(error):
-            advice = f"close what writes to it; if that was killed, run h5clear -s {path}"
-        elif not (path.is_file() and h5py.is_hdf5(path)):
-            advice = "give an HDF5 file"
-        raise UserError(f"{path}: HDF5 can't read it ({in_a_line(error)}); {advice}") from error
-
-
-def _array(file: h5py.File, key: str, path: Path) -> Any:
-    """An array that lies in the file itself, with a size that its header doesn't invent; a group as it is."""
-    found = file[key]
-    if not isinstance(found, h5py.Dataset):
-        return dict(found)
-    if found.file.filename != file.filename or found.external or found.is_virtual:
-        raise UserError(f"{path}: '{key}' lies in another file; copy it into this one")
-    if found.nbytes > MOST_COMPRESSED * path.stat().st_size:
-        raise UserError(f"{path}: '{key}' claims {found.nbytes:,} bytes, more than the file can hold")
-    stored = found.id.get_create_plist()
-    for number in range(stored.get_nfilters()):
-        code, _, _, name = stored.get_filter(number)
-        if not h5py.h5z.filter_avail(code):
-            with contextlib.suppress(ImportError):
-                importlib.import_module("hdf5plugin")
-        if not h5py.h5z.filter_avail(code):
-            raise UserError(
-                f"{path}: '{key}' is compressed by {name.decode() or code}, which HDF5 lacks here; "
-                "pip install hdf5plugin, or write the file again with h5repack -f GZIP=4"
-            )
-    return found[()]
+        raise UserError(
+            f"{path}: HDF5 can't read it ({in_a_line(error)}); give a file that holds {', '.join(REQUIRED)} "
+            "(pip install hdf5plugin for further compressions)"
+        ) from error
 
 
 def _ends(
@@ -141,14 +97,10 @@ def _ends(
     """
     terminals, nothing = arrays["terminals"].astype(bool), np.zeros(len(arrays["terminals"]), bool)
     timeouts = arrays.get("timeouts", arrays.get("episode_terminals", nothing)).astype(bool)
-    steps = _steps(terminals | timeouts)
-    late = terminals & (steps + 1 == limit)
+    late = terminals & (_steps(terminals | timeouts) + 1 == limit)
     if late.any():
         doubts.add(f"{late.sum():,} 'terminals' stand at the time limit, read as time-outs")
         terminals, timeouts = terminals & ~late, timeouts | late
-    lengths = set(steps[terminals].tolist())
-    if terminals.sum() > 2 and len(lengths) == 1 and lengths != {0}:
-        doubts.add(f"every terminal comes after {lengths.pop() + 1:,} steps, as a time limit would")
     ends = terminals | timeouts
     if continues is not None and len(continues) > 1 and continues.mean() < 0.5:
         doubts.add("'next_observations' are seldom the next row's 'observations'; are rows out of order?")
@@ -159,9 +111,7 @@ def _ends(
             return terminals, timeouts | unmarked
     unmarked = (_steps(ends) % limit == limit - 1) & ~ends if limit else nothing
     if unmarked.any() and continues is None:
-        marked = f"'timeouts' marks {'not all' if timeouts.any() else 'no'} ends of episodes"
-        said = marked if "timeouts" in arrays else "there are no 'timeouts' for the ends of episodes"
-        doubts.add(f"{said}: cut after {limit:,} steps")
+        doubts.add(f"'timeouts' are missing or don't mark all ends of episodes: cut after {limit:,} steps")
         timeouts = timeouts | unmarked
     return terminals, timeouts
 
@@ -171,17 +121,6 @@ def _steps(ends: NDArray[np.bool_]) -> NDArray[np.int_]:
     rows = np.arange(len(ends))
     starts = np.concatenate([[0], (rows[:-1] + 1) * ends[:-1]])[: len(ends)]
     return rows - np.maximum.accumulate(starts)
-
-
-def _next_observations(
-    observations: NDArray, last_state: NDArray, terminals: NDArray[np.bool_], timeouts: NDArray[np.bool_]
-) -> tuple[NDArray, NDArray[np.bool_]]:
-    """s' of each step from the next row (its own s for a terminal), and which steps have an s'."""
-    rows = len(terminals)
-    following = np.concatenate([observations[1:], last_state, observations[-1:]])[:rows]
-    known = ~timeouts
-    known[-1:] = len(last_state)
-    return np.where(terminals[:, None], observations, following), terminals | known
 
 
 def _returns(

@@ -15,16 +15,11 @@ from gymnasium.envs.registration import EnvSpec
 from minari.data_collector import EpisodeBuffer
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.arrays import Doubts, check_steps
 from singleshot.rl.data.transitions import Episode, Recording, from_episodes
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
-METADATA, MAIN = "metadata.json", "main_data.hdf5"
-RENDERING = frozenset(
-    ["render_mode", "width", "height", "camera_id", "camera_name", "default_camera_config", "max_geom"]
-)
-"""Arguments of an environment that change its pictures alone."""
+METADATA = "metadata.json"
 FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
@@ -53,8 +48,6 @@ def write_minari(
 def read_minari(directory: Path, environment: Environment | None = None) -> Recording:
     """Read the transitions of a Minari dataset from the directory that holds `data/`, or from `data/` itself.
 
-    The path of its main file or of its metadata does, too.
-
     Where an episode has no observation after its last step, that step is left out, unless it is terminal.
     Agents will act in `environment`; if they act in none, the data alone tell sizes and bounds of actions.
 
@@ -73,11 +66,12 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
             raise UserError(f"{directory}: its {METADATA} has no spaces; record it with Minari 0.5 or later")
         dataset = minari.MinariDataset(data)
         if environment and spaces:
-            _check_environment(dataset.env_spec, directory, environment, spaces, doubts)
+            _check_environment(dataset.env_spec, directory, environment, doubts)
         episodes = [
             _episode(vars(recorded), f"{directory}: episode {recorded.id}", spaces, doubts)
             for recorded in dataset
         ]
+        loaded = from_episodes(episodes)
     except UserError:
         raise
     except Exception as error:  # Minari checks little, so damaged files may raise any exception
@@ -85,47 +79,21 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
             f"{directory}: Minari can't read it ({in_a_line(error)}); give a copy that Minari "
             f"{minari.__version__} reads"
         ) from error
-    if not episodes:
-        raise UserError(f"{directory}: holds no episode; give a dataset that has some")
-    if len({episode.observations.shape[1:] + episode.actions.shape[1:] for episode in episodes}) > 1:
-        raise UserError(f"{directory}: its episodes differ in size; give a dataset of one environment")
-    loaded = from_episodes(episodes)
-    given = loaded.transitions
-    if not spaces:
-        doubts.check_choices(given.actions)
-    doubts.check_rows(given.observations, given.actions, given.rewards)
-    bounds = spaces.bounds if spaces else ActionBounds.of(given.actions)
-    actions = np.asarray(doubts.clip_actions(bounds.to_unit(given.actions)), np.float32)
-    transitions = replace(given, actions=actions, bounds=None if bounds.is_unit else bounds)
-    doubts.check_rewards(transitions.rewards)
-    doubts.check_signal(transitions.rewards, transitions.terminals)
+    actions, bounds = doubts.unit_actions(loaded.transitions.actions, spaces)
+    transitions = replace(loaded.transitions, actions=np.asarray(actions, np.float32), bounds=bounds)
+    doubts.check_rewards(transitions.rewards, transitions.terminals)
     return replace(loaded, transitions=transitions.check(directory, spaces), doubts=doubts.told())
 
 
 def _data_folder(directory: Path) -> Path:
-    directory = _folder_of(directory)
     for data in (directory / "data", directory):
         if (data / METADATA).is_file():
             return data
-    if not directory.is_dir():
-        raise UserError(f"{directory}: no such folder; give the folder of a Minari dataset, or its id")
-    inside = sorted(
-        str(file.parents[1].relative_to(directory)) for file in directory.glob(f"**/data/{METADATA}")
-    )
-    if inside:
-        raise UserError(
-            f"{directory}: a folder of Minari datasets ({', '.join(inside[:5])}); give one of them"
-        )
     raise UserError(f"{directory}: no Minari dataset, as it has no data/{METADATA}; give the folder of one")
 
 
-def _folder_of(given: Path) -> Path:
-    """The folder of a dataset whose file is given."""
-    return given.parent if given.is_file() and given.name in (MAIN, METADATA) else given
-
-
 def _check_environment(
-    spec: EnvSpec | None, directory: Path, environment: Environment, spaces: Spaces, doubts: Doubts
+    spec: EnvSpec | None, directory: Path, environment: Environment, doubts: Doubts
 ) -> None:
     """Compare the environment of the recording with the one in which agents will act.
 
@@ -139,17 +107,8 @@ def _check_environment(
         raise UserError(
             f"{directory}: was recorded in {spec.id}, not in {own}; correct offline_rl.data.minari"
         )
-    if _without_module(spec.id) != _without_module(own):
-        doubts.add(f"it was recorded in {spec.id}, and agents will act in {own}")
-    changes = {key: value for key, value in (spec.kwargs or {}).items() if key not in RENDERING}
-    if changes != dict(environment.kwargs):
-        doubts.add(f"its environment had {', '.join(f'{key}={value!r}' for key, value in changes.items())}")
-    limit, recorded = spaces.time_limit, spec.max_episode_steps
-    if limit and recorded not in (None, limit):
-        doubts.add(f"its time limit was {recorded:,} steps instead of {limit:,}")
-    if spec.additional_wrappers:
-        names = ", ".join(wrapper.name for wrapper in spec.additional_wrappers)
-        doubts.add(f"its environment was wrapped in {names}, which may change rewards and states")
+    if (_without_module(spec.id), spec.kwargs or {}) != (_without_module(own), dict(environment.kwargs)):
+        doubts.add(f"it was recorded in {spec.id} with {spec.kwargs or {}}, and agents will act in {own}")
 
 
 def _without_module(id_: str) -> str:
@@ -179,9 +138,9 @@ def _episode(stored: Mapping[str, Any], origin: str, spaces: Spaces | None, doub
 def local_minari(name: str) -> Path | None:
     """The directory of a dataset on this machine; None for a published one that Minari hasn't fetched yet.
 
-    `name` is the directory, its main file, or a published dataset's id, such as `mujoco/hopper/expert-v0`.
+    `name` is the directory, or a published dataset's id, such as `mujoco/hopper/expert-v0`.
     """
-    given = _folder_of(Path(name).expanduser())
+    given = Path(name).expanduser()
     if given.is_dir() or not re.fullmatch(r"[-\w]+(/[-\w]+)*-v\d+", name):
         return given
     kept = Path(os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets").expanduser() / name

@@ -16,7 +16,7 @@ from singleshot.errors import UserError
 from singleshot.io.addresses import check_address
 from singleshot.io.tensor_file import read_tensor_file, reading
 from singleshot.rl.actions import TOLERANCE, ActionBounds
-from singleshot.rl.data.arrays import check_values
+from singleshot.rl.data.arrays import check_values, largest
 from singleshot.rl.environments import Spaces
 
 
@@ -83,12 +83,12 @@ class Transitions:
     @property
     def state_size(self) -> int:
         """S."""
-        return width_of(self.observations)
+        return self.observations.shape[-1]
 
     @property
     def action_size(self) -> int:
         """A."""
-        return width_of(self.actions)
+        return self.actions.shape[-1]
 
     def part(self, start: int, stop: int) -> Self:
         """Transitions number `start` to `stop` - 1."""
@@ -103,32 +103,25 @@ class Transitions:
             UserError: there is no transition, or there are wrong shapes, NaN, infinity, too large numbers, or
                 actions outside [-1, 1].
         """
-        if self.rewards.size == 0:
+        n, states, actions = self.rewards.size, self.state_size, self.action_size
+        if not n:
             raise UserError(f"{origin}: holds no transition; at least one is needed")
-        n, observation_size, action_size = self.rewards.size, self.state_size, self.action_size
-        for name, size in (("observations", observation_size), ("actions", action_size)):
-            if not size:
-                shape = getattr(self, name).shape
-                raise UserError(f"{origin}: '{name}' has shape {shape}; give a vector for each, ({n}, size)")
         if spaces:
-            observation_size, action_size = spaces.observation_size, spaces.action_size
-        expected = {
-            "observations": (n, observation_size),
-            "actions": (n, action_size),
-            "rewards": (n,),
-            "next_observations": (n, observation_size),
-            "terminals": (n,),
-        }
-        for name, shape in expected.items():
+            states, actions = spaces.observation_size, spaces.action_size
+        expected = zip(ARRAYS, ((n, states), (n, actions), (n,), (n, states), (n,)), strict=True)
+        for name, shape in expected:
             values = getattr(self, name)
-            if values.shape != shape:
-                kind = spaces.name if spaces else "these"
+            if values.shape != shape or not values.size:
                 raise UserError(
-                    f"{origin}: '{name}' has shape {values.shape}, {kind} transitions need {shape}; "
-                    "was it made for another environment?"
+                    f"{origin}: '{name}' has shape {values.shape}, {spaces.name if spaces else 'these'} "
+                    f"transitions need {shape}; was it made for another environment?"
                 )
             check_values(values, name, origin)
-        check_actions(self.actions, origin)
+        if largest(self.actions) > 1 + TOLERANCE:
+            raise UserError(
+                f"{origin}: 'actions' reach {largest(self.actions):g} times the largest that the environment "
+                "takes; rescale them"
+            )
         return self
 
     def save(self, path: Path) -> None:
@@ -145,15 +138,10 @@ class Transitions:
             UserError: the file is missing, truncated, lacks a field, or fails the check.
         """
         file = read_tensor_file(path)
-        arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}
-        missing = [name for name in ARRAYS if name not in arrays]
-        if missing:
-            raise UserError(f"{path}: lacks {missing}, has {sorted(arrays)}; make it again")
-        made = cls.cast(**{name: arrays[name] for name in ARRAYS}).check(path)
-        if "bounds" not in file.metadata:
-            return made
         with reading(path, "transitions", "make it again"):
-            return replace(made, bounds=TypeAdapter(ActionBounds).validate_json(file.metadata["bounds"]))
+            arrays = [file.tensors[name].numpy() for name in ARRAYS]
+            bounds = TypeAdapter(ActionBounds | None).validate_json(file.metadata.get("bounds", "null"))
+            return cls.cast(*arrays, bounds=bounds).check(path)
 
     @classmethod
     def cast(
@@ -163,6 +151,8 @@ class Transitions:
         rewards: NDArray,
         next_observations: NDArray,
         terminals: NDArray,
+        *,
+        bounds: ActionBounds | None = None,
     ) -> Self:
         """Make transitions from arrays of any numeric type, cast to float32, or bool for `terminals`."""
         return cls(
@@ -171,6 +161,7 @@ class Transitions:
             np.asarray(rewards, np.float32),
             np.asarray(next_observations, np.float32),
             np.asarray(terminals, np.bool_),
+            bounds,
         )
 
 
@@ -236,18 +227,3 @@ def from_episodes(episodes: Iterable[Episode]) -> Recording:
     )
     returns = np.array([e.rewards.sum(dtype=np.float64) for e in episodes if e.complete])
     return Recording(transitions, len(episodes), returns)
-
-
-def check_actions(actions: NDArray, origin: Path | str) -> None:
-    """Raise a :class:`UserError` if an action is outside [-1, 1]."""
-    largest = float(np.abs(actions).max())
-    if largest > 1 + TOLERANCE:
-        raise UserError(
-            f"{origin}: 'actions' reach {largest:g} times the largest that the environment takes; "
-            "rescale them"
-        )
-
-
-def width_of(values: NDArray) -> int:
-    """Number of columns; 0 if the array has no columns."""
-    return values.shape[1] if values.ndim == 2 else 0
