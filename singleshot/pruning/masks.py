@@ -9,6 +9,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
+from singleshot.arguments import shown
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, Observed
 from singleshot.pruning.pruner import Masks, Objective, Parts, ScoreFunction, Scores, Weights, name_of
@@ -88,8 +89,7 @@ def prune_networks(
         UserError: the pruner is unknown, the sparsity is outside [0, 1), or there is not one finite score for
             each weight.
     """
-    score = find_pruner(pruner).score
-    name = name_of(pruner)
+    score, name = find_pruner(pruner).score, name_of(pruner)
     if not 0 <= sparsity < 1:
         raise UserError(f"sparsity is {sparsity}; it has to be at least 0 and less than 1")
     weights = {network: {layer: θ.detach() for layer, θ in ws.items()} for network, ws in weights.items()}
@@ -106,7 +106,8 @@ def prune_networks(
         _check(scores, weights, name)
         if i == 0 and sparsity:
             _check_signal(scores, name)
-        reached = _sparsity_after(i + 1, rounds, sparsity)
+        # As in SynFlow's algorithm 1; exactly `sparsity` after the last round.
+        reached = sparsity if i + 1 == rounds else 1 - (1 - sparsity) ** ((i + 1) / rounds)
         masks = select(scores, masks, reached, config.scope, parts or {})
     if isinstance(pruner, str) and "-" in pruner:
         control = CONTROLS[pruner.partition("-")[2]]
@@ -116,12 +117,8 @@ def prune_networks(
         }
     for layer in count_layers(masks):
         if layer.weights_kept == 0:
-            logger.warning(
-                "%s at sparsity %g left no weight of %s",
-                name,
-                sparsity,
-                _layer(layer.network, layer.layer),
-            )
+            where = _layer(layer.network, layer.layer)
+            logger.warning("%s at sparsity %g left no weight of %s", name, sparsity, where)
     return masks
 
 
@@ -136,36 +133,21 @@ def _masked(objective: Objective, masks: Masks) -> Objective:
     )
 
 
-def _sparsity_after(i: int, n: int, sparsity: float) -> float:
-    """Sparsity after round i of n, as in SynFlow's algorithm 1; exactly `sparsity` after the last."""
-    return sparsity if i == n else 1 - (1 - sparsity) ** (i / n)
-
-
 def _check(scores: Mapping[str, Any], weights: Mapping[str, Weights], pruner: str) -> None:
     """Raise UserError unless there is a finite score for each weight."""
     for network, layers in weights.items():
         own = scores[network]
-        if not isinstance(own, Mapping) or own.keys() - layers.keys():
-            given = "other layers" if isinstance(own, Mapping) else f"a {type(own).__name__}"
-            raise UserError(f"{pruner} returns {given}; return a dict of scores by layer")
+        if not isinstance(own, Mapping) or own.keys() != layers.keys():
+            raise UserError(f"{pruner} returns {shown(own)}; return a dict of scores by layer")
         for layer, θ in layers.items():
-            _check_layer(own.get(layer), θ, pruner, network, layer)
-
-
-def _check_layer(score: Any, θ: Tensor, pruner: str, network: str, layer: str) -> None:
-    if not isinstance(score, Tensor) or score.shape != θ.shape:
-        given = f"scores of shape {tuple(score.shape)}" if isinstance(score, Tensor) else "no scores"
-        raise UserError(
-            f"{pruner} returns {given} for {_layer(network, layer)}; return a tensor with one score for each "
-            f"of its weights, which have the shape {tuple(θ.shape)}"
-        )
-    if not score.isfinite().all():
-        cause = (
-            "check the dataset and the initial weights for values that overflow its loss"
-            if network
-            else "the loss or its gradient is not finite"
-        )
-        raise UserError(f"{pruner}'s scores of {_layer(network, layer)} are not all finite; {cause}")
+            score, where = own[layer], _layer(network, layer)
+            if not isinstance(score, Tensor) or score.shape != θ.shape:
+                raise UserError(f"{pruner} returns {shown(score)} for {where}, not a tensor like its weights")
+            if not score.isfinite().all():
+                raise UserError(
+                    f"{pruner}'s scores of {where} are not all finite; look for values in the data or the "
+                    "initial weights that overflow the loss or its gradient"
+                )
 
 
 def _check_signal(scores: Mapping[str, Scores], pruner: str) -> None:
@@ -214,13 +196,7 @@ def count_layers(masks: Mapping[str, Masks], parts: Parts | None = None) -> list
         for layer in layers
     }
     return [
-        LayerCount(
-            network,
-            part_of.get((network, layer), network),
-            layer,
-            mask.numel(),
-            int(mask.count_nonzero()),
-        )
+        LayerCount(network, part_of.get((network, layer), network), layer, mask.numel(), int(mask.sum()))
         for network, layers in masks.items()
         for layer, mask in layers.items()
         if mask.numel()

@@ -14,8 +14,8 @@ dict_keys(['0.weight', '2.weight'])
 50
 """
 
-import contextlib
 import copy
+import functools
 import math
 import re
 import weakref
@@ -29,7 +29,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.parametrize import is_parametrized
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.arguments import Count, Seed, checked, shown
+from singleshot.arguments import Count, Seed, checked
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.masks import PruningConfig, prune_networks
@@ -43,11 +43,8 @@ WHOLE = nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments and keywords of a model's call."""
 CHECKPOINTING = (
-    "loss(model) uses activation checkpointing (torch.utils.checkpoint), which needs the weights once more; "
-    "turn it off while pruning"
+    "loss(model) uses activation checkpointing, which needs the weights again; turn it off to prune"
 )
-SHUFFLED = "shuffled"
-"""The control that needs to know nothing of the model."""
 ModelScope = Literal["network", "layer"]
 """Group of weights that compete to be kept."""
 
@@ -70,17 +67,15 @@ def prunable(model: nn.Module) -> Weights:
         own = dict(layer.named_parameters(recurse=False, remove_duplicate=False))
         if is_parametrized(layer) or own.keys() & {"weight_orig", "weight_v"}:
             raise UserError(
-                f"{where} has no weight of its own: weight_norm, spectral_norm, torch.nn.utils.prune or "
-                "another parametrization makes it; remove that before pruning"
+                f"{where} has no weight of its own, but a parametrization (weight_norm, spectral_norm, "
+                "torch.nn.utils.prune); remove that before pruning"
             )
         for name, weight in own.items():
             if "weight" not in name:
                 continue
-            lazy = isinstance(weight, nn.parameter.UninitializedParameter)
-            if lazy or weight.is_meta:
-                how = "call the model on a batch" if lazy else "load or draw them"
+            if isinstance(weight, nn.parameter.UninitializedParameter) or weight.is_meta:
                 raise UserError(
-                    f"{where} has no weights yet ({'lazy' if lazy else 'meta'}); {how} before pruning"
+                    f"{where} has no weights yet; call the model on a batch, or load or draw them"
                 )
             if weight in owners:
                 raise UserError(f"{where} shares its weight with layer {owners[weight]}; untie them")
@@ -130,11 +125,8 @@ def prune(
             out of range, a layer's weight is tied, lazy or computed from other parameters, the loss is no
             scalar or does not depend on the weights, or there is not one finite score for each weight.
     """
-    if isinstance(method, str) and method.partition("-")[2] in CONTROLS.keys() - {SHUFFLED}:
-        raise UserError(
-            f"method {method}: this control is about the state that an agent reads (singleshot.rl); for a "
-            f"model, there is {method.partition('-')[0]}-{SHUFFLED}"
-        )
+    if isinstance(method, str) and method.partition("-")[2] in CONTROLS.keys() - {"shuffled"}:
+        raise UserError(f"method {method}: this control is for agents (singleshot.rl); give …-shuffled")
     weights = prunable(model)
     if not weights:
         raise UserError(f"{type(model).__name__} has no weights to prune")
@@ -148,11 +140,12 @@ def prune(
         return {"": Objective(evaluate.differentiable, flow, stream("pruning scores", seed))}
 
     # Fused attention has no second derivative, which GraSP needs, and inference mode has no derivative.
-    with sdpa_kernel(SDPBackend.MATH), torch.inference_mode(False), _gradients_of_its_own(model):
+    with sdpa_kernel(SDPBackend.MATH), torch.inference_mode(False):
         return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
 
 
-def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
+@checked
+def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
     """Set the weights that `masks` prunes to zero, and keep them there under any `torch.optim` optimiser.
 
     The gradients of pruned weights are zero from now on. After each step of an optimiser these weights are
@@ -166,44 +159,26 @@ def apply(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     one of them and send the masks to the others.
 
     Raises:
-        UserError: a mask names no parameter of `model`, has another shape, or other values than 0 and 1, or
-            the model is sharded.
+        UserError: a mask names no parameter of `model`, has another shape, or other values than 0 and 1.
     """
-    if not isinstance(model, nn.Module) or not isinstance(masks, Mapping):
-        given = f"a {type(model).__name__} and a {type(masks).__name__}"
-        raise UserError(f"apply got {given}; give apply(model, masks), with the masks that prune returned")
     parameters = {_bare(name): θ for name, θ in model.named_parameters(remove_duplicate=False)}
-    masks = {name: _as_mask(name, mask) for name, mask in masks.items()}
-    for name, mask in masks.items():
-        found = parameters.get(_bare(name))
-        if found is None or found.shape != mask.shape:
-            has = "no such parameter" if found is None else f"one of shape {tuple(found.shape)}"
+    chosen = {name: (parameters.get(_bare(name)), torch.as_tensor(mask)) for name, mask in masks.items()}
+    for name, (θ, mask) in chosen.items():
+        if θ is None or θ.shape != mask.shape or not ((mask == 0) | (mask == 1)).all():
+            has = "no such parameter" if θ is None else f"one of shape {tuple(θ.shape)}"
             raise UserError(
-                f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}; prune this model again"
+                f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}; give 1 where a weight is "
+                "kept, else 0"
             )
-        if hasattr(found, "device_mesh"):
-            raise UserError(f"{name} is sharded over devices; apply masks before fully_shard")
-    for name, mask in masks.items():
-        _constrain(parameters[_bare(name)], ~mask)
+    for θ, mask in chosen.values():
+        assert θ is not None
+        _constrain(θ, ~mask.bool())
     _watch_optimizers()
 
 
 def _bare(name: str) -> str:
     """A parameter's name without what `torch.compile` and DDP put before it."""
     return re.sub(r"(^|\.)(_orig_mod|module)(?=\.)", "", name).lstrip(".")
-
-
-def _as_mask(name: str, mask: Any) -> Tensor:
-    """A mask as bools, also from numbers or an array."""
-    try:
-        values = torch.as_tensor(mask)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UserError(f"mask {name!r} is {shown(mask)}; give a tensor of bools, as prune does") from error
-    if not ((values == 0) | (values == 1)).all():
-        raise UserError(
-            f"mask {name!r} holds other values than 0 and 1; give 1 where a weight is kept, else 0"
-        )
-    return values.bool()
 
 
 class _Mask:
@@ -259,15 +234,10 @@ def _zero(parameter: Tensor) -> None:
         parameter.masked_fill_(own.on(parameter.device), 0.0)
 
 
-_watched = False
-
-
+@functools.cache
 def _watch_optimizers() -> None:
     """From the first call on, have every optimiser end its steps by setting pruned weights to zero."""
-    global _watched
-    if not _watched:
-        register_optimizer_step_post_hook(_after_step)
-        _watched = True
+    register_optimizer_step_post_hook(_after_step)
 
 
 def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -299,20 +269,15 @@ class _LossOf(nn.Module):
         """The loss with other weights.
 
         Raises:
-            UserError: it does not depend on them (all scores would be zero), or is computed once more when it
-                is differentiated, when the model has its own weights again.
+            UserError: it does not depend on them (all scores would be zero).
+            RuntimeError: it is computed once more when it is differentiated, when the model has its own
+                weights again.
         """
-        try:
-            with torch.autograd.graph.disable_saved_tensors_hooks(CHECKPOINTING):
-                value = self.of_weights(weights)
-        except RuntimeError as error:
-            if CHECKPOINTING not in str(error):
-                raise
-            raise UserError(CHECKPOINTING) from error
+        with torch.autograd.graph.disable_saved_tensors_hooks(CHECKPOINTING):
+            value = self.of_weights(weights)
         if not value.requires_grad:
             raise UserError(
-                "loss(model) does not depend on the model's weights (it is detached, or computed under "
-                "torch.no_grad()); return a loss with gradients"
+                "loss(model) does not depend on the model's weights; return a loss with gradients"
             )
         return value
 
@@ -348,19 +313,6 @@ def _replaced(model: nn.Module, weights: Weights) -> dict[str, Tensor]:
     }
 
 
-@contextlib.contextmanager
-def _gradients_of_its_own(model: nn.Module) -> Iterator[None]:
-    """Leave the model's gradients as they are, whatever a loss does with them."""
-    own = [(parameter, parameter.grad) for parameter in model.parameters()]
-    for parameter, _ in own:
-        parameter.grad = None
-    try:
-        yield
-    finally:
-        for parameter, gradient in own:
-            parameter.grad = gradient
-
-
 def _flow(model: nn.Module, inputs: Inputs) -> Callable[[Weights], Tensor]:
     """R = 1ᵀ(∏ θ)1 of SynFlow: the model's outputs for inputs of one, summed, and scaled to 1.
 
@@ -380,10 +332,7 @@ def _flow(model: nn.Module, inputs: Inputs) -> Callable[[Weights], Tensor]:
         own = {name: θ.double() for name, θ in weights.items()}
         outputs = functional_call(linear, _replaced(linear, own), *ones, tie_weights=False)
         sums = [output.sum() for output in _tensors(outputs)]
-        if not sums:
-            given = type(outputs).__name__
-            raise UserError(f"SynFlow sums a model's outputs, which are of type {given}; return tensors")
-        R = torch.stack(sums).sum()
+        R = torch.stack(sums).sum() if sums else torch.zeros(())
         if not 0 < R < math.inf:
             raise UserError(f"{NOT_LINEAR} (the sum of its outputs is {R:.3g}); use snip or grasp")
         return R / R.detach()

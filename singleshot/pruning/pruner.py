@@ -64,12 +64,7 @@ def grad(function: Callable[[Weights], Tensor]) -> Callable[[Weights], Weights]:
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
-            cause = (
-                "it calls backward(); let it return the loss alone"
-                if "second time" in str(error)
-                else in_a_line(error)
-            )
-            raise UserError(f"the loss can't be differentiated by the weights: {cause}") from error
+            raise UserError(f"the loss can't be differentiated by the weights: {in_a_line(error)}") from error
         return dict(zip(variables, found, strict=True))
 
     return gradient
