@@ -139,22 +139,18 @@ class Method:
     """Pruner of the masks with which training begins; None if it begins with all weights."""
 
 
-def _moves(updates: int) -> range:
-    return range(INTERVAL, math.ceil(LAST_MOVE * updates), INTERVAL)
-
-
 def _gradual_steps(updates: int) -> list[int]:
     begin, end = (math.ceil(fraction * updates) for fraction in GRADUAL)
     return [*range(begin + INTERVAL, end, INTERVAL), end]
 
 
-def _half(updates: int) -> list[int]:
-    """The first half trains the dense network, the second what is left: no more updates than other agents."""
-    return [math.ceil(updates / 2)]
+def _moves(updates: int) -> range:
+    return range(INTERVAL, math.ceil(LAST_MOVE * updates), INTERVAL)
 
 
 METHODS = {
-    "finetuned": Method(finetuned, _half, begins_with=None),
+    # The first half trains the dense network, the second what is left: no more updates than other agents.
+    "finetuned": Method(finetuned, lambda updates: [math.ceil(updates / 2)], begins_with=None),
     "gradual": Method(gradual, _gradual_steps, begins_with=None),
     "set": Method(set_, _moves, begins_with="erk"),
     "rigl": Method(rigl, _moves, begins_with="erk"),

@@ -34,7 +34,6 @@ from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.pruner import Masks, Objective, ScoreFunction, Weights
-from singleshot.pruning.pruners import find_pruner
 from singleshot.pruning.pruners.synflow import NOT_LINEAR
 from singleshot.random_streams import stream
 
@@ -109,8 +108,8 @@ def prune(
         method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`
             (:mod:`singleshot.pruning.pruners`), or one of them with its mask permuted layer by layer as a
             control, such as `snip-shuffled`; or a function from an
-            :class:`~singleshot.pruning.pruner.Objective`, which has no flow, and the weights, by the
-            parameter's name, to scores of the same names and shapes.
+            :class:`~singleshot.pruning.pruner.Objective` and the weights, by the parameter's name, to scores
+            of the same names and shapes.
         scope: whether all weights of the network compete to be kept, or those of each layer.
         iterations: rounds of scoring and removing; by default 100 for SynFlow, as in its paper, else 1.
         seed: of random scores and permutations.
@@ -130,14 +129,14 @@ def prune(
     weights = prunable(model)
     if not weights:
         raise UserError(f"{type(model).__name__} has no weights to prune")
-    pruner = find_pruner(method)
     config = PruningConfig(scope=scope, iterations=iterations)
     evaluate = _LossOf(model, loss, seed)
     # The flow has a copy of the model, which all rounds share.
-    flow = _flow(model, _inputs_of(model, evaluate)) if pruner.needs_flow else _no_flow
+    flow = functools.cache(lambda: _flow(model, _inputs_of(model, evaluate)))
 
     def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
-        return {"": Objective(evaluate.differentiable, flow, stream("pruning scores", seed))}
+        scores = stream("pruning scores", seed)
+        return {"": Objective(evaluate.differentiable, lambda weights: flow()(weights), scores)}
 
     # Fused attention has no second derivative, which GraSP needs, and inference mode has no derivative.
     with sdpa_kernel(SDPBackend.MATH), torch.inference_mode(False):
@@ -270,15 +269,12 @@ class _LossOf(nn.Module):
 
         Raises:
             UserError: it does not depend on them (all scores would be zero).
-            RuntimeError: it is computed once more when it is differentiated, when the model has its own
-                weights again.
+            RuntimeError: it is computed again when it is differentiated, when the model has its own weights.
         """
         with torch.autograd.graph.disable_saved_tensors_hooks(CHECKPOINTING):
             value = self.of_weights(weights)
         if not value.requires_grad:
-            raise UserError(
-                "loss(model) does not depend on the model's weights; return a loss with gradients"
-            )
+            raise UserError("loss(model) does not depend on the weights; return a loss with gradients")
         return value
 
     def of_weights(self, weights: Weights) -> Tensor:
@@ -322,9 +318,7 @@ def _flow(model: nn.Module, inputs: Inputs) -> Callable[[Weights], Tensor]:
     linear = copy.deepcopy(model).eval().double()
     with torch.no_grad():
         for name, parameter in linear.named_parameters():
-            parameter.copy_(
-                torch.zeros_like(parameter) if "bias" in name.rpartition(".")[2] else parameter.abs()
-            )
+            parameter.mul_(0 if "bias" in name.rpartition(".")[2] else parameter.sign())
     arguments, keywords = inputs
     ones = tuple(map(_ones, arguments)), {name: _ones(value) for name, value in keywords.items()}
 
@@ -358,10 +352,6 @@ def _tensors(outputs: Any) -> Iterator[Tensor]:
         case tuple() | list():
             for each in outputs:
                 yield from _tensors(each)
-
-
-def _no_flow(weights: Weights) -> Tensor:  # noqa: ARG001
-    raise UserError("objective.flow is only there for pruners with needs_flow=True; use objective.loss")
 
 
 def _inputs_of(model: nn.Module, loss: _LossOf) -> Inputs:

@@ -87,5 +87,3 @@ class Pruner:
     """Number of transitions; as SNIP's in Arnob et al. 2021, section 4."""
     iterations: int = 1
     """Number of rounds of scoring and pruning; as in its paper."""
-    needs_flow: bool = False
-    """Whether it reads the objective's `flow`, for which :func:`singleshot.prune` copies the model."""

@@ -24,4 +24,4 @@ def synflow(objective: Objective, weights: Weights) -> Scores:
     return scores
 
 
-PRUNER = Pruner(synflow, iterations=100, needs_flow=True)
+PRUNER = Pruner(synflow, iterations=100)

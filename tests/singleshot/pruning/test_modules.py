@@ -384,9 +384,6 @@ def test_mistakes_are_one_line(mlp, loss):
     tied[1].weight = tied[0].weight
     normed = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
 
-    def flow(objective, weights):
-        return {layer: objective.flow(weights) for layer in weights}
-
     def trains(model):
         value = loss(model)
         value.backward()
@@ -396,7 +393,6 @@ def test_mistakes_are_one_line(mlp, loss):
         ("singleshot.rl", {"method": "rigl"}),
         ("snip-blind", {"method": "snip-blind"}),
         ("method is None", {"method": None}),
-        ("needs_flow=True", {"method": flow}),
         ("sparsity is nan", {"sparsity": math.nan}),
         ("scope is 'global'", {"scope": "global"}),
         ("loss is tensor(1.)", {"loss": torch.ones(())}),
@@ -404,7 +400,7 @@ def test_mistakes_are_one_line(mlp, loss):
         ("loss(model) returned float", {"loss": lambda _: 3.0}),
         ("call model", {"loss": lambda model: next(model.parameters()).sum(), "method": "synflow"}),
         ("layer 0.weight", {"loss": lambda model: model(x).sum() * math.nan}),
-        ("model's weights", {"loss": lambda model: model(x).detach().sum()}),
+        ("on the weights", {"loss": lambda model: model(x).detach().sum()}),
         ("second time", {"loss": trains}),
         ("grasp's scores of the model", {"loss": lambda model: 0 * model(x).sum(), "method": "grasp"}),
         ("use snip or grasp", {"model": normed, "loss": lambda m: m(x).sum(), "method": "synflow"}),
