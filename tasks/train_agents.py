@@ -23,7 +23,7 @@ from singleshot.rl.evaluation.lockstep import Environments
 from singleshot.rl.evaluation.play import EvaluationConfig, Score, heldout_losses, make_environments, play
 from singleshot.rl.execution import Execution
 from singleshot.rl.randomness import Randomness
-from singleshot.rl.training.stack import Stack, bytes_per_agent, flushed_denormals, require_memory
+from singleshot.rl.training.stack import Stack, flushed_denormals
 from tasks.job import Checkpoint, Event, Job, Metrics, Progress
 from tasks.tables import write_csv
 
@@ -125,7 +125,13 @@ class Training:
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.jobs = jobs
-        self.params = params = _shared_params(jobs)
+        shared = [
+            (replace(job.params, agent=job.params.agent.unpruned, scope="part"), job.device) for job in jobs
+        ]
+        if any(own != shared[0] for own in shared):
+            raise ValueError("the agents of a stack may differ in pruner, sparsity, seed and dataset alone")
+        self.params: TrainParams = jobs[0].params
+        params = self.params
         self.specs: list[AgentSpec] = [job.params.agent for job in jobs]
         paths = list(dict.fromkeys(job.inputs["dataset"] for job in jobs))
         datasets = [Transitions.load(path) for path in paths]
@@ -137,8 +143,6 @@ class Training:
             load_masks(job.inputs["masks"], algorithm) if job.params.agent.mask_pruner else None
             for job in jobs
         ]
-        episodes = max(params.evaluation.episodes, params.evaluation.final.episodes)
-        require_memory(len(jobs), bytes_per_agent(algorithm, episodes), device)
         self.stack = Stack(
             self.specs,
             algorithm,
@@ -243,14 +247,3 @@ class Training:
             if self.losses[i]:
                 write_csv(job.output / "heldout.csv", HeldoutRow, self.losses[i])
             write_csv(job.output / "scores.csv", ScoreRow, self.scores[i])
-
-
-def _shared_params(jobs: Sequence[Job]) -> TrainParams:
-    shared = [
-        (replace(job.params, agent=job.params.agent.unpruned, scope="part"), job.device) for job in jobs
-    ]
-    if any(own != shared[0] for own in shared):
-        raise ValueError(
-            "the agents of a stack may differ in pruner, sparsity, seed and dataset, but these differ in more"
-        )
-    return jobs[0].params

@@ -159,8 +159,12 @@ def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
     networks, masks = {}, {}
     for name, layers in layers_of(algorithm).items():
         parameters = {}
-        _check_shapes(tensors, name, layers)
-        for layer in layers:
+        for layer, (inputs, outputs) in layers.items():
+            matrix = outputs, inputs
+            for kind, wanted in {"weight": matrix, "bias": (outputs,), "mask": matrix}.items():
+                found = tuple(tensors[f"{name}.{layer}.{kind}"].shape)
+                if found != wanted:
+                    raise ValueError(f"{name}.{layer}.{kind} has shape {found}, not {wanted}")
             parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"].T[None].contiguous()
             parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None]
         networks[name] = from_parameters(parameters)
@@ -168,15 +172,6 @@ def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
     bounds = TypeAdapter(ActionBounds | None).validate_python(description["bounds"])
     environment = environment_in_file(description["environment"])
     return Agent(spec, algorithm, networks, masks, bounds, environment)
-
-
-def _check_shapes(tensors: Mapping[str, Tensor], network: str, layers: Layers) -> None:
-    for layer, (inputs, outputs) in layers.items():
-        matrix = (outputs, inputs)
-        for kind, wanted in {"weight": matrix, "bias": (outputs,), "mask": matrix}.items():
-            found = tuple(tensors[f"{network}.{layer}.{kind}"].shape)
-            if found != wanted:
-                raise ValueError(f"{network}.{layer}.{kind} has shape {found}, not {wanted}")
 
 
 def make_algorithm(spec: AgentSpec, config: AlgorithmConfig, state_size: int, action_size: int) -> Algorithm:
@@ -188,20 +183,16 @@ def make_algorithm(spec: AgentSpec, config: AlgorithmConfig, state_size: int, ac
     algorithm = algorithm_class(spec.algorithm)
     if type(config) is not algorithm.config_type:
         raise UserError(f"{spec}: its configuration is a {type(config).__name__}, another algorithm's")
-    if spec.pruner == SMALL:
-        algorithm = _small(algorithm, 1 - spec.sparsity)
-    return algorithm(config, state_size, action_size)
-
-
-def _small(algorithm: type[Algorithm], density: float) -> type[Algorithm]:
-    """The algorithm with dense networks that have the fraction `density` of the weights."""
+    if spec.pruner != SMALL:
+        return algorithm(config, state_size, action_size)
 
     class Small(algorithm):  # type: ignore[misc, valid-type]
         @property
         def architectures(self) -> Mapping[str, Architecture]:
+            density = 1 - spec.sparsity
             return {name: network.shrunk(density) for name, network in super().architectures.items()}
 
-    return Small
+    return Small(config, state_size, action_size)
 
 
 def layers_of(algorithm: Algorithm) -> dict[str, Layers]:

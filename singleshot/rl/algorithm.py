@@ -84,17 +84,13 @@ class Algorithm(ABC):
     @property
     def schedules(self) -> Mapping[str, Schedule]:
         """Schedules of the networks whose learning rate is not constant, by network."""
-        return dict.fromkeys(self.architectures, linear_decay) if self.config.learning_rate_decay else {}
+        decay = self.config.learning_rate_decay
+        return dict.fromkeys(self.architectures, lambda done: 1 - done) if decay else {}
 
     @property
     def noise_shape(self) -> tuple[int, ...]:
         """Shape of the standard normal numbers that :meth:`act` takes per state; () if it takes none."""
         return ()
-
-    @property
-    def target_samples(self) -> int:
-        """Largest number of actions per state that an update evaluates, which determines its memory use."""
-        return 1
 
     @abstractmethod
     def losses(
@@ -118,8 +114,3 @@ class Algorithm(ABC):
     @abstractmethod
     def policy(self, perceptron: Perceptron) -> Policy:
         """One agent's policy as a plain module to export, which computes the same as :meth:`act`."""
-
-
-def linear_decay(done: Tensor) -> Tensor:
-    """1 - x of the fraction x of updates made."""
-    return 1 - done

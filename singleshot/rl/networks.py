@@ -65,11 +65,6 @@ class MLP:
         names = tuple(self.units)
         return names[: -self.heads], names[-self.heads :]
 
-    @property
-    def weights(self) -> int:
-        """Number of weights, without biases."""
-        return sum(inputs * outputs for inputs, outputs in self.layers.values())
-
     def shrunk(self, density: float) -> "MLP":
         """The MLP with as nearly as possible the fraction `density` of its weights.
 
@@ -85,8 +80,11 @@ class MLP:
             units = {layer: max(1, round(self.units[layer] * width / widest)) for layer in hidden}
             return replace(self, units={**self.units, **units})
 
-        goal = density * self.weights
-        return min(map(scaled, range(1, widest + 1)), key=lambda mlp: abs(mlp.weights - goal))
+        def weights(mlp: MLP) -> int:
+            return sum(inputs * outputs for inputs, outputs in mlp.layers.values())
+
+        goal = density * weights(self)
+        return min(map(scaled, range(1, widest + 1)), key=lambda mlp: abs(weights(mlp) - goal))
 
 
 @dataclass(frozen=True)
@@ -239,12 +237,6 @@ def from_parameters(parameters: Mapping[str, Tensor]) -> DenseNetwork:
     return DenseNetwork(weights, biases)
 
 
-def stack(networks: Sequence[DenseNetwork]) -> DenseNetwork:
-    """Networks of one architecture joined along the axis of agents."""
-    parameters = [network.parameters() for network in networks]
-    return from_parameters({name: torch.cat([p[name] for p in parameters]) for name in parameters[0]})
-
-
 def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -> DenseNetwork:
     """Draw one network per seed as `nn.Linear` does by default, from that seed, the name and `draw` alone.
 
@@ -252,20 +244,18 @@ def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -
     Weights and biases are uniform in ±1/√in, equivalent to Kaiming's uniform initialisation with a = √5.
     Biases of a layer without inputs are zero.
     """
-    return stack([_initialize(name, layers, seed, draw) for seed in seeds])
-
-
-def _initialize(name: str, layers: Layers, seed: int, draw: int) -> DenseNetwork:
-    generator = stream(f"initial {name}", seed, draw)
-
-    def uniform(*shape: int, inputs: int) -> Tensor:
-        return (2 * torch.rand(1, *shape, generator=generator) - 1) / inputs**0.5
-
-    weights, biases = {}, {}
-    for layer, (inputs, outputs) in layers.items():
-        weights[layer] = uniform(inputs, outputs, inputs=inputs)
-        biases[layer] = uniform(1, outputs, inputs=inputs) if inputs else torch.zeros(1, 1, outputs)
-    return DenseNetwork(weights, biases)
+    drawn = []
+    for seed in seeds:
+        generator, parameters = stream(f"initial {name}", seed, draw), {}
+        for layer, (inputs, outputs) in layers.items():
+            for kind, rows in (("weight", inputs), ("bias", 1)):
+                parameters[f"{layer}.{kind}"] = (
+                    (2 * torch.rand(1, rows, outputs, generator=generator) - 1) / inputs**0.5
+                    if inputs
+                    else torch.zeros(1, rows, outputs)
+                )
+        drawn.append(parameters)
+    return from_parameters({key: torch.cat([each[key] for each in drawn]) for key in drawn[0]})
 
 
 def perceptron(
@@ -279,29 +269,21 @@ def perceptron(
     if isinstance(network, SparseNetwork):
         name = (*hidden, *heads)[0]
         return network.perceptrons[name](network.values[name], *inputs)
-    x = side_by_side(*inputs)
+    x = inputs[-1]
+    if len(inputs) == 2:
+        first = inputs[0]
+        if first.shape[1] < x.shape[1]:
+            first = first.repeat_interleave(x.shape[1] // first.shape[1], dim=1)
+        x = torch.cat([first, x], dim=-1)
+
+    def linear(layer: str, x: Tensor) -> Tensor:
+        # In place, as `torch.baddbmm` first writes the bias into each row of the result, which takes a CPU
+        # five times as long.
+        return torch.bmm(x, network.weights[layer]).add_(network.biases[layer])
+
     for layer in hidden:
-        x = linear(network, layer, x).relu_()
-    return tuple(linear(network, head, x) for head in heads)
-
-
-def linear(network: DenseNetwork, layer: str, x: Tensor) -> Tensor:
-    """x W + b for each agent: (K, batch, in) to (K, batch, out).
-
-    The bias is added in place. `torch.baddbmm` first writes it into each row of the result, which takes a CPU
-    five times as long.
-    """
-    return torch.bmm(x, network.weights[layer]).add_(network.biases[layer])
-
-
-def side_by_side(*inputs: Tensor) -> Tensor:
-    """Concatenate inputs to (K, batch, sum of in), repeating rows of the first: see :func:`perceptron`."""
-    if len(inputs) == 1:
-        return inputs[0]
-    first, second = inputs
-    if first.shape[1] < second.shape[1]:
-        first = first.repeat_interleave(second.shape[1] // first.shape[1], dim=1)
-    return torch.cat([first, second], dim=-1)
+        x = linear(layer, x).relu_()
+    return tuple(linear(head, x) for head in heads)
 
 
 def mlp(network: AnyNetwork, layers: Sequence[str], *inputs: Tensor) -> Tensor:

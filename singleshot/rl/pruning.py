@@ -1,9 +1,9 @@
 """Single-shot pruning of an agent (Arnob et al. 2021, algorithm 1): masks from initial weights."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
+import torch
 
 from singleshot.pruning.masks import LayerCount, PruningConfig, count_layers, prune_networks
 from singleshot.pruning.pruner import Objective, ScoreFunction
@@ -43,11 +43,7 @@ def make_masks(
         scores = stream("pruning scores", seed, 0)
         # At initialization, target networks equal their networks: θ' = θ.
         return {
-            name: Objective(
-                _loss_of_weights(networks[name], loss),
-                _flow_of_weights(architectures[name]),
-                scores,
-            )
+            name: _objective(networks[name], architectures[name], loss, scores)
             for name, loss in algorithm.losses(networks, networks, batch, randomness)
         }
 
@@ -62,19 +58,19 @@ def make_masks(
     return prune_networks(objectives, weights, pruner, sparsity, config, parts_of(algorithm), observed)
 
 
-def _loss_of_weights(network: DenseNetwork, loss: Loss) -> Callable[[LayerTensors], Tensor]:
-    """A network's loss as a function of its weights (out, in) alone, which pruning differentiates."""
-    return lambda weights: total(loss(network.with_weights(_stacked(weights))).values()).sum()
+def _objective(
+    network: DenseNetwork, architecture: Architecture, loss: Loss, generator: torch.Generator
+) -> Objective:
+    """A network's loss and flow as functions of its weights (out, in) alone, which pruning differentiates."""
 
+    def stacked(weights: LayerTensors) -> LayerTensors:
+        return {layer: own.T[None].contiguous() for layer, own in weights.items()}
 
-def _flow_of_weights(architecture: Architecture) -> Callable[[LayerTensors], Tensor]:
-    """A network's flow as a function of its weights (out, in)."""
-    return lambda weights: architecture.flow(_stacked(weights))
-
-
-def _stacked(weights: LayerTensors) -> LayerTensors:
-    """Weights (1, in, out) of a stack of one agent, from its weights (out, in)."""
-    return {layer: own.T[None].contiguous() for layer, own in weights.items()}
+    return Objective(
+        lambda weights: total(loss(network.with_weights(stacked(weights))).values()).sum(),
+        lambda weights: architecture.flow(stacked(weights)),
+        generator,
+    )
 
 
 @dataclass(frozen=True)

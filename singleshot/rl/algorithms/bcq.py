@@ -72,10 +72,6 @@ class BCQ(Algorithm):
     def noise_shape(self) -> tuple[int, ...]:  # noqa: D102
         return self.config.evaluation_samples, latent_size(self.action_size)
 
-    @property
-    def target_samples(self) -> int:  # noqa: D102
-        return self.config.target_samples
-
     def losses(
         self,
         networks: Mapping[str, AnyNetwork],

@@ -1,6 +1,5 @@
 """Networks of K agents in training: masks, optimisers and target networks, for any algorithm."""
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
@@ -42,8 +41,8 @@ class Adam:
         self.parameters = list(parameters)
         self.learning_rate, self.factor = learning_rate, factor
         self.state = {
-            θ: {moment: torch.zeros_like(θ, requires_grad=False) for moment in MOMENTS}
-            for θ in self.parameters
+            moment: {θ: torch.zeros_like(θ, requires_grad=False) for θ in self.parameters}
+            for moment in MOMENTS
         }
         # Numbers of steps made: tensors, as a number would be a constant in a CUDA graph.
         self._steps = [torch.zeros((), device=θ.device) for θ in self.parameters]
@@ -52,7 +51,7 @@ class Adam:
     def step(self, gradients: list[Tensor]) -> None:
         """Step against each parameter's gradient, of the same shape and contiguous: strides are ignored."""
         rate = self.learning_rate * self.factor(self._steps[0]) if self.factor else self.learning_rate
-        means, squares = ([own[moment] for own in self.state.values()] for moment in MOMENTS)
+        means, squares = (list(own.values()) for own in self.state.values())
         adam(
             self.parameters,
             gradients,
@@ -80,10 +79,6 @@ class Adam:
         """Set the number of steps made so far. Moments are restored by writing to the tensors in `state`."""
         for steps in self._steps:
             steps.fill_(count)
-
-
-AgentState = dict[str, Tensor]
-"""Tensors on which one agent's update depends, by name: parameters, targets, Adam's moments, (1, …) each."""
 
 
 class Learner:
@@ -134,45 +129,34 @@ class Learner:
         self.updates = updates
         self.optimizers = {name: self._optimizer(name, network) for name, network in self.networks.items()}
 
-    def _factor(self, name: str, updates: int | None) -> Callable[[Tensor], Tensor] | None:
-        """The factor of network `name`'s learning rate, as a function of the number of its steps."""
-        if name not in self.algorithm.schedules:
-            return None
-        if updates is None:
-            raise ValueError("a learning rate with a schedule has to know the number of updates")
-        schedule, steps = self.algorithm.schedules[name], self._steps(name, updates)
-        return lambda made: schedule(made / steps)
-
     def _steps(self, name: str, updates: int) -> int:
         """Number of steps that network `name` makes in so many updates."""
         return updates // self.algorithm.delay if name in self.algorithm.delayed else updates
 
     def update(self, batch: Batch, randomness: Randomness, whole: bool = True) -> dict[str, Tensor]:
-        """Update each network in turn, then the targets; return the terms of the losses.
+        """Update each network in turn, then the targets (θ' ← τ θ + (1 - τ) θ'); return the losses' terms.
 
-        An update that is not `whole` leaves out delayed networks and all targets. Every `algorithm.delay`-th
+        Losses are summed over agents, not averaged, so that each agent's gradient is the one it has alone. An
+        update that is not `whole` leaves out delayed networks and all targets. Every `algorithm.delay`-th
         update has to be whole, and no other.
         """
         found: dict[str, Tensor] = {}
         for name, loss in self.algorithm.losses(self.networks, self.targets, batch, randomness):
             if whole or name not in self.algorithm.delayed:
                 terms = loss(self.networks[name])
-                self.minimize(name, terms)
+                if isinstance(terms, Differentiated):
+                    gradients = terms.gradients
+                else:
+                    gradients = self._gradients(name, total(terms.values()).sum())
+                self.optimizers[name].step([gradients[key] for key in self.networks[name].parameters()])
                 found |= {term: value.detach() for term, value in terms.items()}
         if whole:
-            self.update_targets()
+            with torch.no_grad():
+                for name, τ in self.algorithm.targets.items():
+                    θ = self.networks[name].parameters()
+                    for key, target in self.targets[name].parameters().items():
+                        target.lerp_(θ[key], τ)
         return found
-
-    def minimize(self, name: str, terms: Mapping[str, Tensor]) -> None:
-        """One step of network `name` down the gradient of the sum of a loss's `terms`, (K,) each.
-
-        The loss is summed over agents, not averaged, so that each agent's gradient is the one it has alone.
-        """
-        if isinstance(terms, Differentiated):
-            gradients = terms.gradients
-        else:
-            gradients = self._gradients(name, total(terms.values()).sum())
-        self.optimizers[name].step([gradients[key] for key in self.networks[name].parameters()])
 
     def _gradients(self, name: str, loss: Tensor) -> Mapping[str, Tensor]:
         """The gradient of `loss` for each parameter of network `name`, 0 for pruned weights."""
@@ -185,14 +169,6 @@ class Learner:
             # has a gradient keeps zero moments, and Adam adds 0 / (√0 + ε) to it.
             gradients[f"{layer}.weight"].mul_(mask)
         return gradients
-
-    @torch.no_grad()
-    def update_targets(self) -> None:
-        """θ' ← τ θ + (1 - τ) θ' for every target network."""
-        for name, τ in self.algorithm.targets.items():
-            θ = self.networks[name].parameters()
-            for key, target in self.targets[name].parameters().items():
-                target.lerp_(θ[key], τ)
 
     def gradients(self, batch: Batch, randomness: Randomness) -> dict[str, LayerTensors]:
         """Gradients of the losses for all weights, pruned ones too: (K, in, out) by network and layer."""
@@ -252,12 +228,12 @@ class Learner:
         """Agent `agent`'s networks in full, a stack of one."""
         return {name: self._in_full(name, network).agent(agent) for name, network in self.networks.items()}
 
-    def agent_state(self, agent: int) -> AgentState:
-        """A copy, on the CPU, of all that agent `agent` needs to resume.
+    def agent_state(self, agent: int) -> dict[str, Tensor]:
+        """A copy, on the CPU, of all that agent `agent` needs to resume, by name: (1, …) each.
 
         Networks are in full, so that the agent may resume in a stack.
         """
-        state: AgentState = {}
+        state: dict[str, Tensor] = {}
         for kind, name, held in self._kinds():
             own = self._in_full(name, held, moments=kind in MOMENTS).agent(agent)
             state |= {
@@ -286,21 +262,21 @@ class Learner:
             tensor.copy_(value)
 
     def _optimizer(self, name: str, network: AnyNetwork) -> Adam:
-        learning_rate, factor = self.algorithm.config.learning_rate, self._factor(name, self.updates)
-        return Adam(network.parameters().values(), learning_rate, factor)
+        schedule = self.algorithm.schedules.get(name)
+        if schedule and self.updates is None:
+            raise ValueError("a learning rate with a schedule has to know the number of updates")
+        steps = self._steps(name, self.updates or 1)
+        factor = (lambda made: schedule(made / steps)) if schedule else None
+        return Adam(network.parameters().values(), self.algorithm.config.learning_rate, factor)
 
     def _kinds(self) -> Iterator[tuple[str, str, AnyNetwork]]:
         """Yield all tensors of the agents: their kind, the network's name, and the tensors as a network."""
         for name, network in self.networks.items():
             yield "network", name, network
-            for moment in MOMENTS:
-                yield moment, name, network.map(functools.partial(self._moment, name, moment))
+            for moment, state in self.optimizers[name].state.items():
+                yield moment, name, network.map(state.__getitem__)
         for name, target in self.targets.items():
             yield "target", name, target
-
-    def _moment(self, name: str, moment: str, parameter: Tensor) -> Tensor:
-        values: Tensor = self.optimizers[name].state[parameter][moment]
-        return values
 
     def _hold(self, name: str, network: DenseNetwork) -> AnyNetwork:
         """A copy of network `name` in the form in which it is trained."""

@@ -23,7 +23,6 @@ from singleshot.rl.agents import (
     dense_masks,
     flatten_masks,
     initial_networks,
-    layers_of,
     parts_of,
 )
 from singleshot.rl.algorithm import Algorithm
@@ -79,70 +78,25 @@ class CapturedStep:
     def repeat(self, numbers: range) -> None:
         """Make the steps of these `numbers`; returns before the device has made them."""
         eager = min(len(numbers), self.warm_up_left)
-        self._warm_up(numbers[:eager])
+        # Plain calls on the stream of the capture, so that libraries allocate there what they need.
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            repeat(self.step, self.period, numbers[:eager])
+        torch.cuda.current_stream().wait_stream(self.stream)
+        self.warm_up_left -= eager
         for number in numbers[eager:]:
             phase = number % self.period
             if phase not in self.graphs:
-                self.graphs[phase] = self._capture(phase)
+                self.graphs[phase] = graph = torch.cuda.CUDAGraph()
+                for generator in self.generators:
+                    graph.register_generator_state(generator)  # PyTorch 2.14 will do so by itself
+                with torch.cuda.graph(graph, stream=self.stream):
+                    self.step(phase)
             self.graphs[phase].replay()
-
-    def _warm_up(self, numbers: range) -> None:
-        """Make plain calls on the stream of the capture, so that libraries allocate there what they need."""
-        self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
-            repeat(self.step, self.period, numbers)
-        torch.cuda.current_stream().wait_stream(self.stream)
-        self.warm_up_left -= len(numbers)
-
-    def _capture(self, phase: int) -> torch.cuda.CUDAGraph:
-        """Record the step without computing it."""
-        graph = torch.cuda.CUDAGraph()
-        for generator in self.generators:
-            graph.register_generator_state(generator)  # PyTorch 2.14 will do so by itself
-        with torch.cuda.graph(graph, stream=self.stream):
-            self.step(phase)
-        return graph
 
 
 CHECK_EVERY = 100
 """Largest number of updates between checks of the losses, which wait for the device."""
-USABLE = 0.9
-"""Fraction of a GPU's free memory that a stack may fill: libraries take workspaces, allocators lose some."""
-
-
-def bytes_per_agent(algorithm: Algorithm, episodes: int) -> int:
-    """Bytes that each agent of a stack takes while it trains and is scored, in single precision.
-
-    Every parameter takes six numbers: itself, its mask, Adam's two moments, and the gradients of this step
-    and the last one. Target networks add one number per parameter. Gradients need each layer's outputs for a
-    batch. The remaining memory is largest where one layer leads to the next for all actions of a target, and
-    again where a policy samples (counted separately, as a CUDA graph has its own memory).
-    """
-    layers, batch_size = layers_of(algorithm), algorithm.config.batch_size
-    sizes = {name: sum((i + 1) * o for i, o in own.values()) for name, own in layers.items()}
-    outputs = [size for own in layers.values() for _, size in own.values()]
-    rows = batch_size * algorithm.target_samples + episodes * math.prod(algorithm.noise_shape[:-1])
-    parameters = 6 * sum(sizes.values()) + sum(sizes[name] for name in algorithm.targets)
-    return 4 * (parameters + batch_size * sum(outputs) + 2 * max(outputs) * rows)
-
-
-def require_memory(agents: int, each: int, device: str) -> None:
-    """Check that `device` has the memory for `agents` agents of `each` bytes; a CPU is not checked.
-
-    Raises:
-        torch.OutOfMemoryError: as if the allocation had been tried, for a caller that retries with fewer.
-    """
-    if torch.device(device).type != "cuda":
-        return
-    # Free an earlier stack, which refers to itself through its step and whose graph has its own memory pool.
-    gc.collect()
-    torch.cuda.empty_cache()
-    free, _ = torch.cuda.mem_get_info(device)
-    if agents * each > USABLE * free:
-        raise torch.OutOfMemoryError(
-            f"{agents} agents take about {agents * each / 2**30:.2f} GiB, "
-            f"the GPU has {free / 2**30:.2f} GiB free"
-        )
 
 
 @contextlib.contextmanager
@@ -191,6 +145,10 @@ class Stack:
         self.masks = [own or dense_masks(algorithm) for own in masks]
         """Masks of each agent, on the CPU, which change if its pruner is one of `METHODS`."""
         seeds, device = [spec.seed for spec in self.specs], data.device
+        if torch.device(device).type == "cuda":
+            # Free an earlier stack, which refers to itself through its step and whose graph has own memory.
+            gc.collect()
+            torch.cuda.empty_cache()
         self.learner = Learner(
             initial_networks(algorithm, seeds, draw),
             algorithm,
@@ -237,6 +195,12 @@ class Stack:
         if not changing:
             return
         gradients = functools.cache(self._gradients)
+
+        def gradients_of(i: int) -> dict[str, LayerTensors]:
+            return {
+                name: {layer: g[i : i + 1] for layer, g in own.items()} for name, own in gradients().items()
+            }
+
         for i in changing:
             spec = self.specs[i]
             change = Change(
@@ -248,7 +212,7 @@ class Stack:
                     name: {layer: mask.T[None].to(self.data.device) for layer, mask in own.items()}
                     for name, own in self.masks[i].items()
                 },
-                functools.partial(_of_agent, gradients, i),
+                functools.partial(gradients_of, i),
                 stream("mask changes", spec.seed, self.update),
                 self.scopes[i],
                 parts_of(self.algorithm),
@@ -374,11 +338,6 @@ class LossSums:
                         f"{spec}: {name} became {value} at or shortly before update {update}; "
                         "look for extreme values in the dataset, or lower the learning rate"
                     )
-
-
-def _of_agent(gradients: Callable[[], Mapping[str, LayerTensors]], i: int) -> dict[str, LayerTensors]:
-    """Agent i's part of the gradients of a stack."""
-    return {name: {layer: g[i : i + 1] for layer, g in own.items()} for name, own in gradients().items()}
 
 
 def _stack_masks(masks: Sequence[AgentMasks]) -> dict[str, LayerTensors]:

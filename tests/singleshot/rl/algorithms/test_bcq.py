@@ -224,18 +224,3 @@ def test_agents_act_as_the_reference_does():
     noise = 3 * torch.randn(1, 5, *algorithm.noise_shape)
     action = algorithm.act(learner.networks, state, noise)
     torch.testing.assert_close(action[0], reference.vae.decode(state[0], noise[0].clip(-0.25, 0.25)))
-
-
-def test_a_terminal_state_has_no_value(data):
-    algorithm = make_algorithm(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), BCQConfig(), 11, 3)
-    learner, _ = begin(algorithm)
-    draws = Randomness("training", [0])
-    batch = data.sample(draws, 200)
-    targets = learner.targets["actor"], learner.targets["critic"]
-
-    y = algorithm.td_target(*targets, learner.networks["vae"], batch, draws.normal(200, 10, 6))
-
-    ended = batch.not_done == 0
-    assert 0 < ended.sum() < 200
-    assert torch.equal(y[ended], batch.reward[ended])
-    assert not torch.isclose(y[~ended], batch.reward[~ended]).any()

@@ -37,11 +37,11 @@ def test_a_decayed_learning_rate_goes_on_where_it_was():
         adam = Adam([parameter], 0.01, falling)
         for step in range(STEPS):
             if step in interruptions:
-                moments = adam.state[parameter]
+                moments = adam.state
                 adam = Adam([parameter], 0.01, falling)
                 adam.restore_steps(step)
                 for moment in ("exp_avg", "exp_avg_sq"):
-                    adam.state[parameter][moment].copy_(moments[moment])
+                    adam.state[moment][parameter].copy_(moments[moment][parameter])
             adam.step([torch.randn(1, 5, generator=generator)])
         return parameter
 

@@ -62,8 +62,8 @@ def test_pruned_weights_moments_and_targets_are_zero_at_every_update(name, trans
         for network, layers in masks.items():  # also before the first update
             for layer, mask in layers.items():
                 weight = learner.networks[network].weights[layer]
-                state = learner.optimizers[network].state[weight]
-                tensors = {"weight": weight, **{m: state[m] for m in state if m != "step"}}
+                state = learner.optimizers[network].state
+                tensors = {"weight": weight, **{moment: own[weight] for moment, own in state.items()}}
                 if network in learner.targets:
                     tensors["target"] = learner.targets[network].weights[layer]
                 for kind, tensor in tensors.items():
