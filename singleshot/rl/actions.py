@@ -55,12 +55,6 @@ class ActionBounds:
         """Actions (…, A) within these bounds, as networks know them."""
         return actions if self.is_unit else (actions - self.middle) / self.half
 
-    def to_unit_of(self, others: "ActionBounds", actions: NDArray) -> NDArray:
-        """Actions that networks know by these bounds, as known by others', to which they are limited."""
-        if self == others:
-            return actions
-        return others.to_unit(self.from_unit(actions)).clip(-1, 1).astype(actions.dtype)
-
     def from_unit(self, actions: NDArray) -> NDArray:
         """The inverse of :meth:`to_unit`."""
         return actions if self.is_unit else (actions * self.half + self.middle).astype(actions.dtype)

@@ -168,7 +168,8 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
                 f"environment {environment.id}: its {name} are {space}, agents take flat vectors; wrap it, "
                 "e.g. in gymnasium.wrappers.FlattenObservation"
             )
-    low, high = _own_bounds(made)
+    actions: Any = made.action_space
+    low, high = actions.low, actions.high
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         raise UserError(f"environment {environment.id}: its actions have no bounds; clip them in a wrapper")
     if (low == -1).all() and (high == 1).all():
@@ -178,13 +179,9 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
 
 def bounds_of(made: Env) -> ActionBounds:
     """The bounds of actions before they were rescaled."""
-    low, high = (tuple(np.asarray(each, float).tolist()) for each in _own_bounds(made))
-    return ActionBounds(low, high)
-
-
-def _own_bounds(made: Env) -> tuple[NDArray, NDArray]:
     own: Any = made.env.action_space if isinstance(made, RescaleAction) else made.action_space
-    return own.low, own.high
+    low, high = (tuple(np.asarray(each, float).tolist()) for each in (own.low, own.high))
+    return ActionBounds(low, high)
 
 
 def _log_mujoco_warning(message: str) -> None:

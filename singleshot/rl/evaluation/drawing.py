@@ -6,7 +6,7 @@ too.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -22,7 +22,7 @@ from singleshot.io.images import Frame
 from singleshot.rl.environments import Environment, make_environment
 from singleshot.rl.evaluation.episode import PlayedEpisode
 
-Colour = tuple[int, int, int]
+Colour = tuple[int, ...]
 
 LEAST_FRAMES_PER_SECOND = 30
 """Lowest frame rate of a video, if the simulation has as many steps per second: below some 20, the eye sees
@@ -130,42 +130,35 @@ class Lane:
         step, ended = min(step, last), step >= last and self.episode.fell
         canvas = np.full((self.height, self.width, 3), SKY, dtype=np.uint8)
         canvas[self.ground :] = EARTH
-        metres = self._draw_marks(canvas, self.camera[step])
-        cv2.line(canvas, (0, self.ground), (self.width, self.ground), LINE, 2)
-        self._draw_body(canvas, step, FALLEN if ended else 0.0)
-        return self._write(canvas, step, ended, metres)
-
-    def _draw_marks(self, canvas: Frame, camera: float) -> list[tuple[int, int]]:
-        """Draw a line at each metre in sight; return these metres with their x in pixels."""
-        reach = self.width / 2 / self.scale
-        seen = []
-        for metre in range(math.ceil(camera - reach), math.floor(camera + reach) + 1):
-            at = round(self.width / 2 + (metre - camera) * self.scale)
+        camera, reach = self.camera[step], self.width / 2 / self.scale
+        metres = range(math.ceil(camera - reach), math.floor(camera + reach) + 1)
+        marks = {metre: round(self.width / 2 + (metre - camera) * self.scale) for metre in metres}
+        for at in marks.values():
             cv2.line(canvas, (at, 0), (at, self.ground), MARK, 1)
             cv2.line(canvas, (at, self.ground), (at, self.ground + self.height // 40), LINE, 1)
-            seen.append((metre, at))
-        return seen
+        cv2.line(canvas, (0, self.ground), (self.width, self.ground), LINE, 2)
+        if self.body:
+            self._draw_body(self.body, canvas, step, FALLEN if ended else 0.0)
+        return self._write(canvas, step, ended, marks)
 
-    def _draw_body(self, canvas: Frame, step: int, faded: float) -> None:
-        if self.body is None:
-            return
-        capsules = self.body.capsules(self.episode.positions[step])
+    def _draw_body(self, body: Body, canvas: Frame, step: int, faded: float) -> None:
+        capsules = body.capsules(self.episode.positions[step])
         origin = np.array([self.width / 2 - self.camera[step] * self.scale, self.ground])
         start, stop = (
             origin + self.scale * ends * [1, -1] for ends in (capsules.start, capsules.stop)
         )  # rows count downwards
         radius = self.scale * capsules.radius
-        for i in self.body.order:
-            colour = self.colour + (255 - self.colour) * self.body.shades[i]
+        for i in body.order:
+            colour = self.colour + (255 - self.colour) * body.shades[i]
             shown = colour + (np.array(SKY) - colour) * faded
             # A rim in the background's colour separates limbs where they cross.
             _fill_capsule(canvas, start[i], stop[i], radius[i] + 1.2, SKY)
-            _fill_capsule(canvas, start[i], stop[i], radius[i], _colour(shown))
+            _fill_capsule(canvas, start[i], stop[i], radius[i], tuple(round(float(value)) for value in shown))
 
-    def _write(self, canvas: Frame, step: int, ended: bool, metres: Sequence[tuple[int, int]]) -> Frame:
+    def _write(self, canvas: Frame, step: int, ended: bool, marks: Mapping[int, int]) -> Frame:
         picture = Image.fromarray(canvas)
         draw, margin = ImageDraw.Draw(picture), self.height // 30
-        for metre, at in metres:
+        for metre, at in marks.items():
             draw.text((at, self.height - margin), f"{metre} m", MUTED, self.small, anchor="ms")
         draw.text((margin, margin), self.caption.label, self.caption.colour, self.large, anchor="la")
         right = self.width - margin
@@ -203,7 +196,14 @@ class SideBySide:
 
     def draw(self, step: int) -> Frame:
         """The frame after `step` steps, RGB."""
-        return _grid([lane.draw(step) for lane in self.lanes])
+        pictures = [lane.draw(step) for lane in self.lanes]
+        if len(pictures) == 1:
+            return pictures[0]
+        pictures += [np.full_like(pictures[0], SKY)] * (len(pictures) % 2)
+        for left, right in zip(pictures[::2], pictures[1::2], strict=True):
+            left[:, -1] = LINE  # between left and right
+            left[-1] = right[-1] = LINE
+        return np.vstack([np.hstack(pictures[row : row + 2]) for row in range(0, len(pictures), 2)])
 
     def frames(self, seconds: float = math.inf) -> Iterator[Frame]:
         """Frames until `seconds`, or the end of the longest episode; the last frame stays for a while."""
@@ -211,18 +211,6 @@ class SideBySide:
         for step in range(0, last + 1, self.every):
             yield self.draw(step)
         yield from repeat(self.draw(last), round(HOLD_SECONDS * self.frames_per_second))
-
-
-def _grid(pictures: Sequence[Frame]) -> Frame:
-    if len(pictures) == 1:
-        return pictures[0]
-    rest = [np.full_like(pictures[0], SKY)] * (len(pictures) % 2)
-    cells = [*pictures, *rest]
-    for row in range(0, len(cells), 2):
-        cells[row][:, -1] = LINE  # between left and right
-        cells[row][-1] = cells[row + 1][-1] = LINE
-    rows = [np.hstack(cells[row : row + 2]) for row in range(0, len(cells), 2)]
-    return np.vstack(rows)
 
 
 def _fill_capsule(
@@ -242,8 +230,3 @@ def _fill_capsule(
 def _fixed(points: NDArray[np.float64]) -> NDArray[np.int32]:
     """OpenCV's coordinates: 0 is the middle of the first pixel, the last SUBPIXELS bits are a fraction."""
     return np.round((points - 0.5) * (1 << SUBPIXELS)).astype(np.int32)
-
-
-def _colour(values: NDArray[np.float64]) -> Colour:
-    red, green, blue = (round(float(value)) for value in values)
-    return red, green, blue

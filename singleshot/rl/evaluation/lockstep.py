@@ -123,6 +123,12 @@ class _Share:
         self.state_size, self.action_size = (
             int(np.prod(space.shape or ())) for space in (first.observation_space, first.action_space)
         )
+        simulation = first.unwrapped
+        self.step_seconds = (
+            float(simulation.dt)
+            if isinstance(simulation, MujocoEnv)
+            else 1 / float(first.metadata.get("render_fps") or 30)
+        )
         self.kept = [position for position, seed in enumerate(seeds) if seed in kept]
 
     def reset(self) -> NDArray[np.float32]:
@@ -154,7 +160,7 @@ class _Share:
                 self.environment,
                 np.array(self.positions[i]),
                 np.array(self.rewards[i], dtype=np.float64),
-                _step_seconds(self.environments[i]),
+                self.step_seconds,
                 bool(self.fell[i]),
             )
             for i in self.kept
@@ -165,13 +171,6 @@ def _position(environment: Env) -> NDArray[np.float64]:
     """MuJoCo's generalised positions; none if MuJoCo doesn't simulate the environment."""
     simulation = environment.unwrapped
     return simulation.data.qpos.copy() if isinstance(simulation, MujocoEnv) else np.empty(0)
-
-
-def _step_seconds(environment: Env) -> float:
-    simulation = environment.unwrapped
-    if isinstance(simulation, MujocoEnv):
-        return float(simulation.dt)
-    return 1 / float(environment.metadata.get("render_fps") or 30)
 
 
 class _Process:

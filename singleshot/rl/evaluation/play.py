@@ -1,6 +1,6 @@
 """Returns of trained agents: all episodes of a stack of agents in lockstep, with actions in one batch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -13,7 +13,7 @@ from singleshot.errors import UserError
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import Agent
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.data.replay import Batch, Normalizer, ReplayBuffer
+from singleshot.rl.data.replay import Normalizer, ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.episode import PlayedEpisode
@@ -96,7 +96,9 @@ def play(
         state = torch.from_numpy(observations[:, episodes]).to(randomness.device)
         state = normalizer(state) if normalizer else state
         actions = algorithm.act(networks, state, noise[:, episodes]).cpu().numpy()
-        actions = bounds.to_unit_of(environments.bounds, actions) if bounds else actions
+        if bounds and bounds != environments.bounds:
+            own = environments.bounds.to_unit(bounds.from_unit(actions))
+            actions = own.clip(-1, 1).astype(actions.dtype)
         agent, i = np.nonzero(running[:, episodes])
         live = agent, episodes[i]
         observations[live], rewards, ended = environments.step(*live, actions[agent, i])
@@ -139,10 +141,11 @@ def heldout_losses(agent: Agent, transitions: Transitions, seed: int = 0) -> dic
     stand in for them. `seed` is the seed of all noise.
     """
     algorithm, networks = agent.algorithm, agent.networks
-    randomness = Randomness("held-out", [seed])
+    data, randomness = ReplayBuffer(transitions), Randomness("held-out", [seed])
     sums: dict[str, float] = {}
     with torch.no_grad():
-        for batch in _chunks(transitions):
+        for start in range(0, data.size, CHUNK):
+            batch = data.rows(torch.arange(start, min(start + CHUNK, data.size))[None])
             size = batch.state.shape[1]
             terms = {
                 name: float(value)
@@ -155,9 +158,3 @@ def heldout_losses(agent: Agent, transitions: Transitions, seed: int = 0) -> dic
             for name, value in terms.items():
                 sums[name] = sums.get(name, 0.0) + size * value
     return {name: total / len(transitions) for name, total in sums.items()}
-
-
-def _chunks(transitions: Transitions) -> Iterator[Batch]:
-    data = ReplayBuffer(transitions)
-    for start in range(0, data.size, CHUNK):
-        yield data.rows(torch.arange(start, min(start + CHUNK, data.size))[None])

@@ -9,11 +9,10 @@ from itertools import chain
 from pathlib import Path
 
 import av
-import gymnasium
 import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
 from singleshot.io.h264 import VideoFormat, add_h264, encode
 from singleshot.io.images import Frame
 from singleshot.rl.environments import make_environment
@@ -52,21 +51,14 @@ def write_drawing(path: Path, episode: PlayedEpisode, label: str) -> None:
 
 
 def write_rendering(path: Path, episode: PlayedEpisode) -> None:
-    """Write an episode as MuJoCo renders it, at its real speed.
+    """Write an episode as MuJoCo renders it, (480, 480), a frame for each step, at its real speed.
 
     Raises:
         UserError: MuJoCo can't render on this machine.
     """
-    write_video(path, render_episode(episode), 1 / episode.step_seconds)
-
-
-def render_episode(episode: PlayedEpisode) -> Iterator[Frame]:
-    """MuJoCo's own pictures of an episode, one per step, (480, 480, 3) RGB.
-
-    Raises:
-        UserError: MuJoCo can't render on this machine.
-    """
-    choose_opengl()
+    # Without a display, choose a back end that needs none. By default, Gymnasium tries GLFW and fails.
+    if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
+        os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
     environment = make_environment(episode.environment, render_mode="rgb_array")
     environment.reset(seed=0)
     simulation = environment.unwrapped
@@ -74,25 +66,18 @@ def render_episode(episode: PlayedEpisode) -> Iterator[Frame]:
         raise UserError(
             f"{episode.environment.id} is not simulated by MuJoCo, so its episodes have no pictures"
         )
-    for positions in episode.positions[1:]:
-        simulation.set_state(positions, np.zeros(simulation.model.nv))
-        yield render(environment)
+
+    def frames() -> Iterator[Frame]:
+        for positions in episode.positions[1:]:
+            simulation.set_state(positions, np.zeros(simulation.model.nv))
+            try:
+                yield np.asarray(environment.render())
+            except Exception as error:  # each of MuJoCo's back ends raises its own kind if OpenGL is missing
+                raise UserError(
+                    f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: "
+                    f"{in_a_line(error)}; install a GPU's driver or the packages libegl1 and libgl1-mesa-dri "
+                    "(MUJOCO_GL=egl), or else libosmesa6 (MUJOCO_GL=osmesa)"
+                ) from error
+
+    write_video(path, frames(), 1 / episode.step_seconds)
     environment.close()
-
-
-def choose_opengl() -> None:
-    """Without a display, choose a back end that needs none. By default, Gymnasium tries GLFW and fails."""
-    if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
-        os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
-
-
-def render(environment: gymnasium.Env) -> Frame:
-    """The current frame, (height, width, 3) RGB."""
-    try:
-        return np.asarray(environment.render())
-    except Exception as error:  # each of MuJoCo's back ends raises its own kind if OpenGL is missing
-        raise UserError(
-            f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: {error}. "
-            "Install a GPU's driver or the packages libegl1 and libgl1-mesa-dri (MUJOCO_GL=egl), or else "
-            "libosmesa6 (MUJOCO_GL=osmesa)"
-        ) from error

@@ -6,7 +6,7 @@ such episodes agents learn from is decided here; otherwise it would be an accide
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from singleshot.errors import UserError
@@ -27,17 +27,6 @@ class Rollout:
     number: int
     episode: Episode
     failed: bool
-
-    @property
-    def return_(self) -> float:
-        """Undiscounted return."""
-        return float(self.episode.rewards.sum())
-
-
-def judge(episodes: Iterable[Episode], threshold: float) -> Iterator[Rollout]:
-    """Number `episodes`; those with a return below `threshold` are failed."""
-    for number, episode in enumerate(episodes):
-        yield Rollout(number, episode, bool(episode.rewards.sum() < threshold))
 
 
 def mix(rollouts: Iterator[Rollout], fraction: float, transitions: int) -> Iterator[Rollout]:

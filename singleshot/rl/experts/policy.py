@@ -12,7 +12,6 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from singleshot.errors import UserError
 from singleshot.io.tensor_file import read_tensor_file, reading
 from singleshot.rl.environments import LOCOMOTION
 
@@ -102,7 +101,8 @@ def save_expert(expert: Expert, path: Path) -> None:
 
     Equal experts give equal bytes.
     """
-    tensors = _unit_scale(len(expert.weights[0]))
+    size = len(expert.weights[0])
+    tensors: dict[str, NDArray] = {"observation_mean": np.zeros(size), "observation_std": np.ones(size)}
     for i, (weight, bias) in enumerate(zip(expert.weights, expert.biases, strict=True)):
         tensors |= {f"weight_{i}": weight, f"bias_{i}": bias}
     # A single key, because safetensors writes the entries of its metadata in no fixed order.
@@ -128,47 +128,26 @@ def load_expert(path: Path) -> Expert:
         arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}
         header = json.loads(file.metadata["card"])
         functions = {name: header.pop(name) for name in FUNCTIONS}
-        expert = _from_tensors(arrays, header)
-        _check(expert, path, fix)
-        _check_form(functions, arrays, path, fix)
+        deterministic, noisy = Returns(**header.pop("deterministic")), Returns(**header.pop("noisy"))
+        layers = range(sum(name.startswith("weight_") for name in arrays))
+        expert = Expert(
+            weights=tuple(arrays[f"weight_{i}"] for i in layers),
+            biases=tuple(arrays[f"bias_{i}"] for i in layers),
+            card=ExpertCard(**header, deterministic=deterministic, noisy=noisy),
+        )
+        tensors = [*expert.weights, *expert.biases]
+        sizes = [len(expert.weights[0]), *(len(bias) for bias in expert.biases)]
+        raw = not arrays["observation_mean"].any() and (arrays["observation_std"] == 1).all()
+        for right, wrong in (
+            (expert.card.environment in LOCOMOTION, f"for {expert.card.environment!r}, not {[*LOCOMOTION]}"),
+            (functions == FUNCTIONS, f"{functions}, not {FUNCTIONS}"),
+            (raw, "normalised observations"),
+            (
+                [weight.shape for weight in expert.weights] == [*itertools.pairwise(sizes)],
+                "layers that don't fit",
+            ),
+            (all(np.isfinite(tensor).all() for tensor in tensors), "NaN or infinity"),
+        ):
+            if not right:
+                raise ValueError(wrong)
     return expert
-
-
-def _unit_scale(size: int) -> dict[str, NDArray[np.float32]]:
-    """Mean 0 and standard deviation 1 of observations, which every expert's file states."""
-    return {"observation_mean": np.zeros(size, np.float32), "observation_std": np.ones(size, np.float32)}
-
-
-def _from_tensors(tensors: Mapping[str, NDArray[np.float32]], header: dict) -> Expert:
-    layers = range(sum(name.startswith("weight_") for name in tensors))
-    deterministic, noisy = Returns(**header.pop("deterministic")), Returns(**header.pop("noisy"))
-    return Expert(
-        weights=tuple(tensors[f"weight_{i}"] for i in layers),
-        biases=tuple(tensors[f"bias_{i}"] for i in layers),
-        card=ExpertCard(**header, deterministic=deterministic, noisy=noisy),
-    )
-
-
-def _check(expert: Expert, path: Path, fix: str) -> None:
-    if expert.card.environment not in LOCOMOTION:
-        raise UserError(
-            f"{path}: made for {expert.card.environment!r}, known are {', '.join(LOCOMOTION)}; {fix}"
-        )
-    sizes = [len(expert.weights[0]), *(len(bias) for bias in expert.biases)]
-    tensors = [*expert.weights, *expert.biases]
-    shapes: list[tuple[int, ...]] = [tensor.shape for tensor in tensors]
-    expected = [*itertools.pairwise(sizes), *((size,) for size in sizes[1:])]
-    if shapes != expected:
-        raise UserError(f"{path}: tensors of shapes {shapes}, a perceptron has {expected}; {fix}")
-    if not all(np.isfinite(tensor).all() for tensor in tensors):
-        raise UserError(f"{path}: holds NaN or infinity; {fix}")
-
-
-def _check_form(functions: Mapping, tensors: Mapping[str, NDArray], path: Path, fix: str) -> None:
-    scale = _unit_scale(len(tensors["weight_0"]))
-    raw = all(np.array_equal(tensors[name], value) for name, value in scale.items())
-    if functions != FUNCTIONS or not raw:
-        raise UserError(
-            f"{path}: has {functions} and {'raw' if raw else 'normalised'} observations, not {FUNCTIONS} and "
-            f"raw ones; {fix}"
-        )

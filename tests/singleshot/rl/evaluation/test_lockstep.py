@@ -1,4 +1,3 @@
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -118,21 +117,6 @@ def test_each_agents_episode_of_median_return_is_kept(by_cores, actions):
             assert np.array_equal(second.positions, expected[0])
             assert np.array_equal(second.rewards, expected[1])
             assert (second.environment, second.step_seconds) == (LOCOMOTION["Hopper"], 0.008)
-
-
-def test_the_median_is_of_the_recorded_episodes(monkeypatch, actions):
-    monkeypatch.setattr(lockstep, "RECORDED", 1)
-    only = make(cores=1)
-    play_through(only, actions)
-    first, _ = only.median_episodes()
-    assert np.array_equal(first.rewards, played_alone(SEEDS[0], actions[:, 0, 0])[1])
-
-
-def test_few_environments_stay_in_this_process():
-    before = set(multiprocessing.active_children())
-    environments = Environments(LOCOMOTION["Hopper"], 1, range(10), cores=8)
-    assert not environments.others
-    assert set(multiprocessing.active_children()) == before
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from singleshot.errors import UserError
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.drawing import Caption
 from singleshot.rl.evaluation.episode import PlayedEpisode, load_episode
-from singleshot.rl.evaluation.video import render_episode, write_drawing, write_rendering
+from singleshot.rl.evaluation.video import write_drawing, write_rendering
 from tasks.animate import AnimateParams, animate
 from tasks.job import Job
 
@@ -59,16 +59,13 @@ def test_mujocos_video_has_a_frame_per_step(tmp_path):
     assert (rate, len(frames)) == (125, 40)
 
 
-def test_missing_opengl_is_one_clear_error(monkeypatch):
+def test_missing_opengl_and_a_missing_folder_are_one_clear_error(monkeypatch, tmp_path):
     def broken(_):
         raise AttributeError("'NoneType' object has no attribute 'glGetError'")
 
     monkeypatch.setattr("gymnasium.envs.mujoco.MujocoEnv.render", broken)
     with pytest.raises(UserError, match="libegl1"):
-        next(render_episode(EPISODE))
-
-
-def test_a_video_into_no_folder_is_one_clear_error(tmp_path):
+        write_rendering(tmp_path / "hopper.mp4", EPISODE)
     with pytest.raises(UserError, match=r"no/video\.mp4"):
         write_drawing(tmp_path / "no/video.mp4", EPISODE, "an agent")
 

@@ -6,23 +6,16 @@ import pytest
 
 from singleshot.errors import UserError
 from singleshot.rl.data.transitions import Episode
-from singleshot.rl.experts.failures import Rollout, judge, mix
+from singleshot.rl.experts.failures import Rollout, mix
 
 
-def episode(return_: float, steps: int = 10) -> Episode:
-    rewards = np.full(steps, return_ / steps)
-    return Episode(np.zeros((steps + 1, 1)), np.zeros((steps, 1)), rewards, terminated=True)
+def rollout(number: int, failed: bool) -> Rollout:
+    return Rollout(number, Episode(np.zeros((11, 1)), np.zeros((10, 1)), np.zeros(10), True), failed)
 
 
 def every_fifth_fails() -> Iterator[Rollout]:
     """Without end; numbers 4, 9, 14, … have failed."""
-    return judge((episode(10 if number % 5 == 4 else 100) for number in itertools.count()), threshold=50)
-
-
-def test_an_episode_below_the_threshold_has_failed() -> None:
-    judged = list(judge([episode(50), episode(49.9), episode(-3)], threshold=50))
-    assert [(rollout.number, rollout.failed) for rollout in judged] == [(0, False), (1, True), (2, True)]
-    assert judged[1].return_ == pytest.approx(49.9)
+    return (rollout(number, number % 5 == 4) for number in itertools.count())
 
 
 @pytest.mark.parametrize("fraction", [0, 0.01, 0.03, 0.1, 0.29, 0.5])
@@ -42,8 +35,8 @@ def test_failed_episodes_are_spread_evenly() -> None:
     assert [i for i, rollout in enumerate(chosen) if rollout.failed] == [3, 7, 11]
 
 
-@pytest.mark.parametrize(("return_", "fraction", "message"), [(1, 0, "every one"), (100, 0.1, "none")])
-def test_a_kind_that_does_not_occur(return_: float, fraction: float, message: str) -> None:
-    rollouts = judge((episode(return_) for _ in itertools.count()), threshold=50)
+@pytest.mark.parametrize(("failed", "fraction", "message"), [(True, 0, "every one"), (False, 0.1, "none")])
+def test_a_kind_that_does_not_occur(failed: bool, fraction: float, message: str) -> None:
+    rollouts = (rollout(number, failed) for number in itertools.count())
     with pytest.raises(UserError, match=f"offline_rl.data.failed_episodes is .* {message} failed"):
         list(mix(rollouts, fraction, 1000))

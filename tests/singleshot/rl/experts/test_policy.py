@@ -102,7 +102,7 @@ def test_a_damaged_file_and_a_policy_of_another_form_are_one_clear_error(expert,
     first, second, third = expert.weights
     for named, changed in (
         ("NaN or infinity", {"weights": (first, second * np.nan, third)}),
-        ("shapes", {"weights": (first[:, :4], second, third)}),
+        ("layers", {"weights": (first[:, :4], second, third)}),
         ("'Ant'", {"card": dataclasses.replace(CARD, environment="Ant")}),
     ):
         save_expert(dataclasses.replace(expert, **changed), path)
