@@ -44,7 +44,7 @@ from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import ARRAYS, Transitions
 from singleshot.rl.environments import Environment, spaces_of
-from singleshot.rl.evaluation.play import evaluate, heldout_losses
+from singleshot.rl.evaluation.play import evaluate
 from singleshot.rl.networks import AnyNetwork
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.stack import Stack, flushed_denormals
@@ -229,19 +229,6 @@ class TrainedAgent:
             logger.warning("%s has no time limit: this ends only when its episodes do", where.name)
         returns, _ = evaluate(self.agent, where, episodes, seed)
         return returns
-
-    @checked
-    def heldout_losses(self, data: Dataset) -> dict[str, float]:
-        """Means of the losses on other data, and of the squared error of its actions (`action_error`).
-
-        Raises:
-            UserError: the data has states or actions of other sizes.
-        """
-        agent, transitions = self.agent, data.transitions
-        sizes = agent.algorithm.state_size, agent.algorithm.action_size
-        if (transitions.state_size, transitions.action_size) != sizes:
-            raise UserError(f"{data!r} does not fit an agent with states and actions of {sizes} numbers")
-        return heldout_losses(agent, _rescaled(transitions, agent.bounds))
 
     @checked
     def save(self, path: str | Path) -> None:
@@ -461,12 +448,3 @@ def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> 
     within = np.abs(bounds.to_unit(actions)) <= 1 + TOLERANCE
     check_each(actions, "actions", "Dataset", within, "widen action_low and action_high, or clip the actions")
     return bounds
-
-
-def _rescaled(transitions: Transitions, bounds: ActionBounds | None) -> Transitions:
-    """The same transitions with actions as an agent with these bounds knows them."""
-    if transitions.bounds == bounds:
-        return transitions
-    actions = transitions.bounds.from_unit(transitions.actions) if transitions.bounds else transitions.actions
-    scaled = bounds.to_unit(actions) if bounds else actions
-    return dataclasses.replace(transitions, actions=np.asarray(scaled, np.float32), bounds=bounds)

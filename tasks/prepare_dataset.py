@@ -16,9 +16,9 @@ from singleshot.io.whole_file import sha256_of
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import DataConfig, Episode, Recording, from_episodes
-from singleshot.rl.environments import LOCOMOTION, Environment, spaces_of
+from singleshot.rl.environments import LOCOMOTION, Environment
 from singleshot.rl.experts.collect import roll_out
-from singleshot.rl.experts.failures import SHARE, Rollout, judge, mix
+from singleshot.rl.experts.failures import SHARE, Rollout, mix
 from singleshot.rl.experts.policy import Expert, load_expert
 from tasks.job import Event, Job, Metrics, Progress, per_job
 
@@ -96,7 +96,13 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
         recording, origin, failures = yield from _roll_out(job)
         sha256 = sha256_of(job.inputs["expert"])
     elif data.source == "minari":
-        recording, origin = _read_minari(job)
+        origin = data.minari[params.name]
+        if kept_here := job.inputs.get("minari"):
+            recording, origin = read_minari(kept_here, params.environment), Path(origin).name
+        else:
+            with tempfile.TemporaryDirectory(dir=job.output) as directory:
+                fetched = fetch_minari(origin, Path(directory))
+                recording = read_minari(fetched, params.environment)
     else:
         file, setting = data.d4rl[params.name], f"offline_rl.data.d4rl.{params.name}.url"
         path, origin, sha256 = local_or_cached(job.inputs.get("d4rl"), file.url, file.sha256, setting)
@@ -146,16 +152,16 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, dict[str
     expert = _expert(job.inputs["expert"], params.name)
     assert data.seed is not None, "DatasetParams.of sets the draw"
     threshold = SHARE * expert.card.deterministic.mean
-    played_episodes = roll_out(expert.act, params.environment, data.action_noise, data.seed)
+    episodes_of_expert = roll_out(expert.act, params.environment, data.action_noise, data.seed)
     played, failed = 0, dict[int, float]()
 
     def play() -> Iterator[Rollout]:
         nonlocal played
-        for rollout in judge(played_episodes, threshold):
-            played += 1
-            if rollout.failed:
-                failed[rollout.number] = rollout.return_
-            yield rollout
+        for played, episode in enumerate(episodes_of_expert, start=1):
+            number, return_ = played - 1, float(episode.rewards.sum())
+            if return_ < threshold:
+                failed[number] = return_
+            yield Rollout(number, episode, number in failed)
 
     rollouts = play()
     if data.failed_episodes is not None:
@@ -191,16 +197,4 @@ def _expert(path: Path, name: str) -> Expert:
         raise UserError(
             f"{path}: an expert for {expert.card.environment}, not for {name}; give that one's file"
         )
-    spaces = spaces_of(LOCOMOTION[name])
-    if (len(expert.weights[0]), len(expert.biases[-1])) != (spaces.observation_size, spaces.action_size):
-        raise UserError(f"{path}: its states or actions have another size than {name}'s; train one for it")
     return expert
-
-
-def _read_minari(job: Job) -> tuple[Recording, str]:
-    params: DatasetParams = job.params
-    entry, environment = params.data.minari[params.name], params.environment
-    if "minari" in job.inputs:
-        return read_minari(job.inputs["minari"], environment), Path(entry).name
-    with tempfile.TemporaryDirectory(dir=job.output) as directory:
-        return read_minari(fetch_minari(entry, Path(directory)), environment), entry

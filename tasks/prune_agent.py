@@ -1,6 +1,6 @@
 """Task: the masks with which agents begin to train."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import safetensors.torch
 
@@ -9,7 +9,7 @@ from singleshot.rl.agents import AgentSpec, flatten_masks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
-from singleshot.rl.pruning import count_agent_layers, make_masks
+from singleshot.rl.pruning import AgentLayerCount, count_agent_layers, make_masks
 from tasks.job import Job, per_job
 from tasks.tables import write_csv
 
@@ -18,20 +18,8 @@ from tasks.tables import write_csv
 class LayerRow:
     """A row of `layers.csv`: what pruning left of one layer."""
 
-    environment: str
-    algorithm: str
-    network: str
-    part: str
-    layer: str
-    pruner: str
-    sparsity: float
-    seed: int
-    weights_total: int
-    weights_kept: int
-    states_total: int | None
-    """Number of coordinates of the state; None if the layer does not read the state."""
-    states_kept: int | None
-    """Number of coordinates of the state for which the layer keeps at least one weight."""
+    agent: AgentSpec
+    count: AgentLayerCount
 
 
 @dataclass(frozen=True)
@@ -68,5 +56,5 @@ def prune_agent(job: Job) -> None:
     masks = make_masks(algorithm, data, spec.mask_pruner, spec.sparsity, spec.seed, params.pruning)
     cpu = {key: mask.cpu() for key, mask in flatten_masks(masks).items()}
     safetensors.torch.save_file(cpu, job.output / "masks.safetensors")
-    rows = [LayerRow(**asdict(spec), **asdict(count)) for count in count_agent_layers(algorithm, masks)]
+    rows = [LayerRow(spec, count) for count in count_agent_layers(algorithm, masks)]
     write_csv(job.output / "layers.csv", LayerRow, rows)

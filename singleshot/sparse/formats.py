@@ -14,17 +14,11 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from singleshot.errors import UserError
 from singleshot.io.tensor_file import TensorFile
 from singleshot.sparse.packed import ValuesName, log2_binomial, pack
 
 Tensors = Mapping[str, Tensor]
 """A network's float32 tensors by name, as in a state dict: weights (2 axes or more) and biases (1 axis)."""
-
-
-def _dense(tensor: Tensor) -> Tensor:
-    """Every entry, 4 bytes each (Table 1, "Dense Model")."""
-    return tensor
 
 
 def _dense_coordinates(tensor: Tensor) -> Tensor:
@@ -61,7 +55,6 @@ def _torch_save(form: Callable[[Tensor], Any], tensors: Tensors) -> bytes:
 
     The file format itself takes some 300 bytes per stored tensor, whatever the form.
     """
-    _check_float32(tensors)
     # Saving a view writes all the memory behind it, e.g. every agent of a stack.
     owned = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -74,24 +67,17 @@ def _torch_save(form: Callable[[Tensor], Any], tensors: Tensors) -> bytes:
 
 def _pack(values: ValuesName, tensors: Tensors) -> bytes:
     """A packed file (:mod:`singleshot.sparse.packed`), in which -0.0 has become +0.0."""
-    _check_float32(tensors)
     return pack(TensorFile({name: tensor + 0.0 for name, tensor in tensors.items()}, {}), values)
 
 
-def _check_float32(tensors: Tensors) -> None:
-    for name, tensor in tensors.items():
-        if tensor.dtype != torch.float32:
-            raise UserError(f"tensor {name} is {tensor.dtype}; storage formats are for torch.float32")
-
-
 FORMATS: Mapping[str, Callable[[Tensors], bytes]] = {
-    "dense": partial(_torch_save, _dense),
+    "dense": partial(_torch_save, lambda tensor: tensor),  # 4 bytes an entry (Table 1, "Dense Model")
     "dense_sparse_indexing": partial(_torch_save, _dense_coordinates),
     "coo": partial(_torch_save, _coordinates),
     "csr_int32": partial(_torch_save, _compressed_rows),
     **{f"packed_{values}": partial(_pack, values) for values in get_args(ValuesName)},
 }
-"""The content of a file with a network, by format. Raises UserError if a tensor isn't float32."""
+"""The content of a file with a network, by format."""
 
 
 def entropy_bound_bytes(tensors: Tensors) -> int:

@@ -128,35 +128,31 @@ def unpack(data: bytes) -> Contents:
     if data[len(MAGIC) : start] != _digest(data[start:]):
         raise UserError("its checksum doesn't match, so it is damaged; pack the model again")
     try:
-        return _read(data, start)
+        at = start + _LENGTH.size
+        (length,) = _LENGTH.unpack(data[start:at])
+        header_bytes = at + length
+        header = json.loads(_inflated(data[at:header_bytes], zlib.MAX_WBITS))
+        parts = [Part(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in header["parts"]]
+        _check_size(part.shape for part in parts)
+        at, tensors = header_bytes, {part.name: torch.empty(0) for part in parts}  # in the order of the file
+        masks = {part.mask for part in parts}
+        for part in parts:
+            if part.name in masks:
+                continue
+            values_at, end = at + part.mask_bytes, at + part.mask_bytes + part.value_bytes
+            kept = _read_mask(data[at:values_at], part)
+            if part.mask:
+                tensors[part.mask] = torch.from_numpy(kept)
+            tensors[part.name] = _read_values(data[values_at:end], part, kept, header["values"])
+            at = end
+        if at != len(data):
+            raise ValueError("it has another length than its header says")
+        shown = tuple(part for part in parts if part.name not in masks)
+        return Contents(TensorFile(tensors, header["metadata"]), header["values"], shown, header_bytes)
     except UserError:
         raise
     except Exception as error:  # even with the right checksum, a header may say anything
         raise UserError(f"not what `pack` writes ({in_a_line(error)}); pack the model again") from error
-
-
-def _read(data: bytes, start: int) -> Contents:
-    at = start + _LENGTH.size
-    (length,) = _LENGTH.unpack(data[start:at])
-    header_bytes = at + length
-    header = json.loads(_inflated(data[at:header_bytes], zlib.MAX_WBITS))
-    parts = [Part(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in header["parts"]]
-    _check_size(part.shape for part in parts)
-    at, tensors = header_bytes, {part.name: torch.empty(0) for part in parts}  # in the order of the file
-    masks = {part.mask for part in parts}
-    for part in parts:
-        if part.name in masks:
-            continue
-        values_at, end = at + part.mask_bytes, at + part.mask_bytes + part.value_bytes
-        kept = _read_mask(data[at:values_at], part)
-        if part.mask:
-            tensors[part.mask] = torch.from_numpy(kept)
-        tensors[part.name] = _read_values(data[values_at:end], part, kept, header["values"])
-        at = end
-    if at != len(data):
-        raise ValueError("it has another length than its header says")
-    shown = tuple(part for part in parts if part.name not in masks)
-    return Contents(TensorFile(tensors, header["metadata"]), header["values"], shown, header_bytes)
 
 
 def read_packed(path: Path) -> Contents:

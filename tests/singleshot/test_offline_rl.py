@@ -18,7 +18,7 @@ from singleshot.rl.agents import AgentSpec, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.environments import Environment
-from singleshot.rl.evaluation.play import FIRST_EPISODE
+from singleshot.rl.evaluation.play import FIRST_EPISODE, heldout_losses
 from singleshot.rl.training.stack import Stack
 
 N, STATES, ACTIONS = 300, 5, 2
@@ -105,7 +105,7 @@ def test_behaviour_cloning_finds_the_actions_of_its_data():
     error = np.abs(agent.act(states[:-1]) - actions).mean(axis=0)
     assert error[0] < 0.3
     assert error[1] < 10
-    held_out = agent.heldout_losses(data)
+    held_out = heldout_losses(agent.agent, data.transitions)
     assert held_out["action_error"] == pytest.approx(
         np.square((agent.act(states[:-1]) - actions) / [3, 100]).mean(), rel=0.02
     )

@@ -1,5 +1,5 @@
 import csv
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,9 +15,9 @@ from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.data.replay import ReplayBuffer
-from tasks import prune_agent as module
 from tasks.job import Job
-from tasks.prune_agent import PruneParams, prune_agent
+from tasks.prune_agent import LayerRow, PruneParams, prune_agent
+from tasks.tables import columns_of
 
 NETWORKS = {
     "bc": {"vae"},
@@ -155,7 +155,7 @@ def test_files(transitions, tmp_path):
     masks = load_masks(outputs[1] / "masks.safetensors", algorithm)
     with (outputs[1] / "layers.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == [field.name for field in fields(module.LayerRow)]
+    assert list(rows[0]) == columns_of(LayerRow)
     for row in rows:
         mask = masks[row["network"]][row["layer"]]
         assert (int(row["weights_kept"]), int(row["weights_total"])) == (int(mask.sum()), mask.numel())

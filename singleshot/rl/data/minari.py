@@ -30,11 +30,23 @@ def write_minari(
 
     An episode that doesn't end in a terminal state is marked truncated. Equal episodes give equal bytes.
     """
-    made = make_environment(environment)
+    made, buffers = make_environment(environment), []
+    for episode in episodes:
+        last = np.arange(len(episode)) == len(episode) - 1
+        buffers.append(
+            EpisodeBuffer(
+                observations=episode.observations,
+                actions=episode.actions,
+                rewards=episode.rewards,
+                terminations=last & episode.terminated,
+                truncations=last & (not episode.terminated),
+                infos={},
+            )
+        )
     with _datasets_path(directory):
         minari.create_dataset_from_buffers(
             dataset_id,
-            [_buffer(episode) for episode in episodes],
+            buffers,
             env=made,
             eval_env=made,
             algorithm_name=algorithm,
@@ -177,15 +189,3 @@ def _datasets_path(directory: Path) -> Iterator[None]:
             del os.environ[variable]
         else:
             os.environ[variable] = previous
-
-
-def _buffer(episode: Episode) -> EpisodeBuffer:
-    last = np.arange(len(episode)) == len(episode) - 1
-    return EpisodeBuffer(
-        observations=episode.observations,
-        actions=episode.actions,
-        rewards=episode.rewards,
-        terminations=last & episode.terminated,
-        truncations=last & (not episode.terminated),
-        infos={},
-    )

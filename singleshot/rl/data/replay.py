@@ -125,10 +125,10 @@ class ReplayBuffer:
         first, *others = (cls(transitions, device, normalize_states) for transitions in datasets)
         if not others:
             return first
-        if any(other.size != first.size for other in others):
-            raise ValueError("the datasets of a stack need equal numbers of transitions")
-        if any(other.bounds != first.bounds for other in others):
-            raise ValueError("the datasets of a stack need equal bounds of actions")
+        if any((other.size, other.bounds) != (first.size, first.bounds) for other in others):
+            raise ValueError(
+                "the datasets of a stack need equal numbers of transitions, and bounds of actions"
+            )
         of_agent = torch.tensor(positions, device=device)
         if first.normalizer:
             normalizers = [each.normalizer for each in (first, *others) if each.normalizer]

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from singleshot.errors import UserError
 from singleshot.sparse.formats import FORMATS, entropy_bound_bytes, measure
 from singleshot.sparse.packed import unpack
 
@@ -128,13 +127,11 @@ def test_what_is_encoded_is_decoded(format: str, tensors: dict[str, Tensor]):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_encoding_is_deterministic_blind_to_memory_behind_a_view_and_of_float32_alone(format: str):
+def test_encoding_is_deterministic_and_blind_to_memory_behind_a_view(format: str):
     encode, stack = FORMATS[format], torch.randn(8, 5, 6)
     of_stack = encode({"w": stack[3]})
     assert of_stack == encode({"w": stack[3].clone().requires_grad_()})
     assert encode({"w": stack[3].T.clone().T}) == of_stack
-    with pytest.raises(UserError, match=r"w is torch\.float64"):
-        encode({"w": torch.ones(2, 2, dtype=torch.float64)})
 
 
 @given(n=st.integers(1, 3000), data=st.data())

@@ -72,13 +72,6 @@ def test_any_mask_will_do(density, seed, batch):
     compare(*network(density, seed), batch)
 
 
-def test_a_layer_may_be_empty():
-    for layer in SIZES:
-        masks, weights, biases = network(0.5)
-        masks[layer][:] = False
-        compare(masks, weights, biases, 10)
-
-
 def test_units_that_lead_nowhere_are_left_out_in_a_cascade():
     """Of a's units 0 leads to b's 0 alone, and that one nowhere."""
     masks = {layer: torch.ones(size, dtype=torch.bool) for layer, size in SIZES.items()}
@@ -156,20 +149,6 @@ def test_gradients_of_two_inputs_are_those_of_their_concatenation(n, wanted):
         assert (own.grad is None) == (other.grad is None)
         if own.grad is not None:
             torch.testing.assert_close(own.grad, other.grad)
-
-
-def test_a_graph_may_be_used_twice_before_it_is_differentiated():
-    masks, weights, biases = network(0.5)
-    graph = SparsePerceptron.of(HIDDEN, HEADS, masks)
-    parameters = graph.gather(weights, biases).requires_grad_()
-    x = torch.randn(2, 1, 30, 5, generator=torch.Generator().manual_seed(0))
-
-    def loss(*rows):
-        return sum(y.square().sum() for row in rows for y in graph(parameters, row))
-
-    (together,) = torch.autograd.grad(loss(x[0], x[1]), parameters)
-    apart = [torch.autograd.grad(loss(row), parameters)[0] for row in x]
-    torch.testing.assert_close(together, apart[0] + apart[1])
 
 
 def test_memory_is_used_again_whatever_the_sizes():
