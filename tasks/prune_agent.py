@@ -31,11 +31,6 @@ class PruneParams:
     algorithm: AlgorithmConfig
     pruning: PruningConfig
 
-    @property
-    def normalize_states(self) -> bool:
-        """Whether scores are computed on normalised states."""
-        return self.pruning.normalizes(self.algorithm.normalize_states)
-
 
 @per_job
 def prune_agent(job: Job) -> None:
@@ -51,7 +46,8 @@ def prune_agent(job: Job) -> None:
     spec = params.agent
     assert spec.mask_pruner is not None
     transitions = Transitions.load(job.inputs["dataset"])
-    data = ReplayBuffer(transitions, job.device, params.normalize_states)
+    normalized = params.pruning.normalizes(params.algorithm.normalize_states)
+    data = ReplayBuffer(transitions, job.device, normalized)
     algorithm = make_algorithm(spec, params.algorithm, transitions.state_size, transitions.action_size)
     masks = make_masks(algorithm, data, spec.mask_pruner, spec.sparsity, spec.seed, params.pruning)
     cpu = {key: mask.cpu() for key, mask in flatten_masks(masks).items()}

@@ -1,16 +1,13 @@
 """Task: the effect of rounding a trained agent's values on its return and on its size in bytes."""
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
-import safetensors.torch
 from annotated_types import Ge, MinLen
 
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
-from singleshot.rl.agents import AgentSpec, load_agent
+from singleshot.rl.agents import AgentSpec, agent_of
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig, Score, make_environments, play
 from singleshot.rl.randomness import Randomness
@@ -61,7 +58,7 @@ def quantize_agent(job: Job) -> Iterator[Event]:
     rows, metrics = [], {}
     for n, values in enumerate(params.values, start=1):
         packed = pack(read_tensor_file(job.inputs["agent"]), values)
-        score = _score(unpack(packed).model, job.output, params)
+        score = _score(unpack(packed).model, params)
         rows.append(QuantizedRow(params.agent, values, len(packed), score))
         metrics[f"d4rl_score_{values}"] = score.d4rl_score
         metrics[f"bytes_{values}"] = float(len(packed))
@@ -70,11 +67,8 @@ def quantize_agent(job: Job) -> Iterator[Event]:
     yield Metrics(params.update, metrics)
 
 
-def _score(model: TensorFile, directory: Path, params: QuantizeParams) -> Score:
-    with tempfile.TemporaryDirectory(dir=directory) as unpacked:
-        path = Path(unpacked) / "agent.safetensors"
-        safetensors.torch.save_file(dict(model.tensors), path, dict(model.metadata))
-        agent = load_agent(path)
+def _score(model: TensorFile, params: QuantizeParams) -> Score:
+    agent = agent_of(model)
     environments = make_environments(params.environment, params.evaluation.final, agents=1)
     randomness = Randomness("evaluation", [params.agent.seed], params.update)
     (returns,) = play(agent.algorithm, agent.acting_networks(), environments, randomness)

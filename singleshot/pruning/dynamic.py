@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from singleshot.pruning.pruner import Masks, Parts, Scores, Weights
+from singleshot.pruning.pruner import Masks, Parts, Scores, Weights, of_layers
 from singleshot.pruning.selection import Scope, select
 
 INTERVAL = 100
@@ -52,27 +52,16 @@ def set_(change: Change) -> dict[str, Masks]:
     they grow. The paper moves 30 % of the weights after each epoch, to the end.
     """
     generator = change.generator
-    return _move(
-        change,
-        {
-            network: {
-                layer: torch.rand(θ.shape, generator=generator, device=generator.device).to(θ.device)
-                for layer, θ in weights.items()
-            }
-            for network, weights in change.weights.items()
-        },
-    )
+
+    def scores(θ: Tensor) -> Tensor:
+        return torch.rand(θ.shape, generator=generator, device=generator.device).to(θ.device)
+
+    return _move(change, of_layers(scores, change.weights))
 
 
 def rigl(change: Change) -> dict[str, Masks]:
     """The rigged lottery: grow where the gradient is largest (Evci et al. 2020, algorithm 1)."""
-    return _move(
-        change,
-        {
-            network: {layer: g.abs() for layer, g in gradients.items()}
-            for network, gradients in change.gradients().items()
-        },
-    )
+    return _move(change, of_layers(Tensor.abs, change.gradients()))
 
 
 def gradual(change: Change) -> dict[str, Masks]:
@@ -121,10 +110,7 @@ def _top(scores: Tensor, candidates: Tensor, count: int) -> Tensor:
 
 def _keep_largest(change: Change, sparsity: float) -> dict[str, Masks]:
     """Masks of the largest weights of those that are left, with N - round(N·sparsity) of N competing ones."""
-    magnitudes = {
-        network: {layer: θ.abs() for layer, θ in weights.items()}
-        for network, weights in change.weights.items()
-    }
+    magnitudes = of_layers(Tensor.abs, change.weights)
     return select(magnitudes, change.masks, sparsity, change.scope, change.parts)
 
 

@@ -12,7 +12,16 @@ from torch import Tensor
 from singleshot.arguments import shown
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, Observed
-from singleshot.pruning.pruner import Masks, Objective, Parts, ScoreFunction, Scores, Weights, name_of
+from singleshot.pruning.pruner import (
+    Masks,
+    Objective,
+    Parts,
+    ScoreFunction,
+    Scores,
+    Weights,
+    name_of,
+    of_layers,
+)
 from singleshot.pruning.pruners import find_pruner
 from singleshot.pruning.selection import Scope, select
 
@@ -92,11 +101,8 @@ def prune_networks(
     score, name = find_pruner(pruner).score, name_of(pruner)
     if not 0 <= sparsity < 1:
         raise UserError(f"sparsity is {sparsity}; it has to be at least 0 and less than 1")
-    weights = {network: {layer: θ.detach() for layer, θ in ws.items()} for network, ws in weights.items()}
-    masks = {
-        network: {layer: torch.ones_like(θ, dtype=torch.bool) for layer, θ in ws.items()}
-        for network, ws in weights.items()
-    }
+    weights = of_layers(Tensor.detach, weights)
+    masks = of_layers(lambda θ: torch.ones_like(θ, dtype=torch.bool), weights)
     rounds = config.iterations_of(pruner)
     for i in range(rounds):
         objective = objectives(i)

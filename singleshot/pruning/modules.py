@@ -253,11 +253,6 @@ class _LossOf(nn.Module):
         self.model, self.loss, self.seed = model, loss, seed
 
     def forward(self) -> Tensor:
-        """The loss.
-
-        Raises:
-            UserError: it is no scalar.
-        """
         value = self.loss(self.model)
         if not isinstance(value, Tensor) or value.numel() != 1:
             given = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
@@ -265,12 +260,7 @@ class _LossOf(nn.Module):
         return value.reshape(())
 
     def differentiable(self, weights: Weights) -> Tensor:
-        """The loss with other weights.
-
-        Raises:
-            UserError: it does not depend on them (all scores would be zero).
-            RuntimeError: it is computed again when it is differentiated, when the model has its own weights.
-        """
+        """The loss with other weights, on which it has to depend: else all scores would be zero."""
         with torch.autograd.graph.disable_saved_tensors_hooks(CHECKPOINTING):
             value = self.of_weights(weights)
         if not value.requires_grad:

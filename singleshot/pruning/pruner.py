@@ -5,6 +5,7 @@ The module `masks.py` decides how many weights are kept, in which layers and in 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,6 +21,13 @@ Masks = dict[str, Tensor]
 """Bool tensors shaped like the weights, true where a weight is kept."""
 Parts = Mapping[str, Mapping[str, Sequence[str]]]
 """Layers by network and part. Parts are the perceptrons of a network, such as encoder and decoder."""
+
+
+def of_layers(
+    change: Callable[[Any], Tensor], networks: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Tensor]]:
+    """What `change` makes of each layer's tensor, by network and layer."""
+    return {name: {layer: change(own) for layer, own in layers.items()} for name, layers in networks.items()}
 
 
 @dataclass(frozen=True)

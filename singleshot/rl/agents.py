@@ -13,9 +13,9 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.io.tensor_file import TensorFile, read_tensor_file, reading
 from singleshot.pruning.dynamic import METHODS
-from singleshot.pruning.pruner import Parts
+from singleshot.pruning.pruner import Parts, of_layers
 from singleshot.pruning.variant import DENSE
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
@@ -98,9 +98,7 @@ class Agent:
 
     def acting_networks(self) -> dict[str, AnyNetwork]:
         """The networks in the form in which a CPU computes them fastest, as in training."""
-        masks = {
-            name: {layer: mask.T[None] for layer, mask in own.items()} for name, own in self.masks.items()
-        }
+        masks = of_layers(lambda mask: mask.T[None], self.masks)
         perceptrons = sparse_perceptrons(self.algorithm.architectures, masks, "cpu", "auto")
         return {
             name: SparseNetwork.of(perceptrons[name], network) if name in perceptrons else network
@@ -148,10 +146,12 @@ def load_agent(path: Path) -> Agent:
     path = path / AGENT_FILE if path.is_dir() else path
     file = read_tensor_file(path, AGENT_FIX)
     with reading(path, f"an agent's {AGENT_FILE}", AGENT_FIX):
-        return _from_tensors(file.tensors, json.loads(file.metadata["agent"]))
+        return agent_of(file)
 
 
-def _from_tensors(tensors: Mapping[str, Tensor], description: Mapping) -> Agent:
+def agent_of(file: TensorFile) -> Agent:
+    """The agent in the content of a file. Raises any exception if there is none."""
+    tensors, description = file.tensors, json.loads(file.metadata["agent"])
     spec = TypeAdapter(AgentSpec).validate_python(description["spec"])
     config_type = algorithm_class(spec.algorithm).config_type
     config: AlgorithmConfig = TypeAdapter(config_type).validate_python(description["config"])
@@ -217,13 +217,7 @@ def flatten_masks(masks: Mapping[str, LayerTensors]) -> dict[str, Tensor]:
 
 def dense_masks(algorithm: Algorithm) -> AgentMasks:
     """Masks that keep every weight."""
-    return {
-        name: {
-            layer: torch.ones(outputs, inputs, dtype=torch.bool)
-            for layer, (inputs, outputs) in layers.items()
-        }
-        for name, layers in layers_of(algorithm).items()
-    }
+    return of_layers(lambda shape: torch.ones(shape[::-1], dtype=torch.bool), layers_of(algorithm))
 
 
 def load_masks(path: Path, algorithm: Algorithm) -> AgentMasks:

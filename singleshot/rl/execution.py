@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import Tensor
 
 from singleshot.errors import UserError
+from singleshot.pruning.pruner import of_layers
 from singleshot.rl.networks import Architecture, DenseNetwork, LayerTensors, SparseNetwork
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def sparse_perceptrons(
     from singleshot.sparse.perceptron import SparsePerceptron
 
     densest = 1.0 if execution == "sparse" else SPARSE_DENSITY
-    own = {name: {layer: mask[0].bool() for layer, mask in layers.items()} for name, layers in masks.items()}
+    own = of_layers(lambda mask: mask[0].bool(), masks)
     density = {
         name: sum(int(mask.sum()) for mask in layers.values()) / sum(mask.numel() for mask in layers.values())
         for name, layers in own.items()

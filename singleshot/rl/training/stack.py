@@ -12,6 +12,7 @@ from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.pruning.dynamic import METHODS, Change, changes
+from singleshot.pruning.pruner import of_layers
 from singleshot.pruning.selection import Scope
 from singleshot.pruning.variant import DENSE
 from singleshot.random_streams import stream
@@ -194,12 +195,17 @@ class Stack:
         ]
         if not changing:
             return
-        gradients = functools.cache(self._gradients)
+
+        @functools.cache
+        def gradients() -> dict[str, LayerTensors]:
+            """Those of all weights of all agents, on a batch that no update sees."""
+            seeds, device = self.randomness.seeds, self.randomness.device
+            randomness = Randomness("gradients", seeds, self.update, device=device)
+            batch = self.data.sample(randomness, self.algorithm.config.batch_size)
+            return self.learner.gradients(batch, randomness)
 
         def gradients_of(i: int) -> dict[str, LayerTensors]:
-            return {
-                name: {layer: g[i : i + 1] for layer, g in own.items()} for name, own in gradients().items()
-            }
+            return of_layers(lambda g: g[i : i + 1], gradients())
 
         for i in changing:
             spec = self.specs[i]
@@ -208,27 +214,15 @@ class Stack:
                 self.updates,
                 spec.sparsity,
                 {name: network.weights for name, network in self.learner.whole(i).items()},
-                {
-                    name: {layer: mask.T[None].to(self.data.device) for layer, mask in own.items()}
-                    for name, own in self.masks[i].items()
-                },
+                of_layers(lambda mask: mask.T[None].to(self.data.device), self.masks[i]),
                 functools.partial(gradients_of, i),
                 stream("mask changes", spec.seed, self.update),
                 self.scopes[i],
                 parts_of(self.algorithm),
             )
-            self.masks[i] = {
-                name: {layer: mask[0].T.contiguous().cpu() for layer, mask in own.items()}
-                for name, own in METHODS[spec.pruner].change(change).items()
-            }
+            changed = METHODS[spec.pruner].change(change)
+            self.masks[i] = of_layers(lambda mask: mask[0].T.contiguous().cpu(), changed)
         self.learner.change_masks(_stack_masks(self.masks))
-
-    def _gradients(self) -> dict[str, LayerTensors]:
-        """Gradients for all weights of all agents on a batch that no update sees."""
-        seeds, device = self.randomness.seeds, self.randomness.device
-        randomness = Randomness("gradients", seeds, self.update, device=device)
-        batch = self.data.sample(randomness, self.algorithm.config.batch_size)
-        return self.learner.gradients(batch, randomness)
 
     def make_update(self, phase: int) -> None:
         """Make one update, on the device alone: no value is read back from it, and nothing is counted.
