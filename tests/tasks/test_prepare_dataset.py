@@ -3,7 +3,6 @@
 import hashlib
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import h5py
 import minari
