@@ -35,9 +35,8 @@ def commits(records: Sequence[Record]) -> list[str]:
 
 def times(records: Sequence[Record]) -> list[str]:
     """When the first and the last cell were finished; empty if that is unknown."""
-    first = min((record["first"] for record in records if record["first"]), default="")
-    last = max((record["last"] for record in records if record["last"]), default="")
-    return [_minute(first), _minute(last)] if first else []
+    moments = sorted(record[which] for record in records for which in ("first", "last") if record[which])
+    return [_minute(moments[0]), _minute(moments[-1])] if moments else []
 
 
 def mixed_processors(records: Sequence[Record]) -> dict[str, list[str]]:

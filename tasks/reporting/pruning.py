@@ -116,20 +116,6 @@ def densities(found: Results) -> list[Row]:
     ]
 
 
-def kept(top: pandas.DataFrame, level: str) -> list[Row]:
-    """The shares that are kept, with their intervals of a confidence level."""
-    return [
-        {
-            "algorithm": name(row.algorithm),
-            "pruner": name(row.pruner),
-            "environment": _environment(row.environment),
-            "kept": percent(row.retention),
-            f"{level} interval": _interval(row.retention_low, row.retention_high),
-        }
-        for row in top.sort_values(["algorithm", "environment"], kind="stable").itertuples()
-    ]
-
-
 def _environment(environment: str) -> str:
     return "all environments" if environment == ALL else environment
 
