@@ -354,7 +354,11 @@ def measure_speed(job: Job) -> Iterator[Event]:
     rows = [bench.row(case, seconds) for case, seconds in samples.items()]
     write_csv(job.output / "speed.csv", SpeedRow, rows)
     for size_px in sizes:
-        yield Metrics(size_px, _metrics([row for row in rows if row.size_px == size_px]))
+        seconds = {row.backbone: row.seconds_per_image for row in rows if row.size_px == size_px}
+        values = {"seconds_version_2": (version_2 := seconds.pop(""))}
+        for backbone, version_1 in seconds.items():
+            values |= {f"seconds_{backbone}": version_1, f"speedup_{backbone}": version_1 / version_2}
+        yield Metrics(size_px, values)
 
 
 class _Bench:
@@ -442,13 +446,3 @@ class _Bench:
             seconds_p50=float(np.median(wall)),
             cpu_seconds_per_image=float(cpu.mean()),
         )
-
-
-def _metrics(rows: Sequence[SpeedRow]) -> dict[str, float]:
-    (version_2,) = (row.seconds_per_image for row in rows if row.version == 2)
-    version_1 = {row.backbone: row.seconds_per_image for row in rows if row.version == 1}
-    return (
-        {"seconds_version_2": version_2}
-        | {f"seconds_{backbone}": seconds for backbone, seconds in version_1.items()}
-        | {f"speedup_{backbone}": seconds / version_2 for backbone, seconds in version_1.items()}
-    )

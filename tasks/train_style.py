@@ -41,17 +41,14 @@ CAPTION_PX = 36
 FONT_PX = 14
 
 
-def contact_sheet(pictures: Sequence[Tensor], captions: Sequence[str], columns: int | None = None) -> Tensor:
-    """Pictures (3, H, W) of one size, each above its caption, in rows that make about a square.
-
-    `columns` is the number of pictures in a row, if it shall be another.
-    """
+def contact_sheet(pictures: Sequence[Tensor], captions: Sequence[str]) -> Tensor:
+    """Pictures (3, H, W) of one size, each above its caption, in rows that make about a square."""
     cells = [
         torch.cat([picture, _caption(text, picture.shape[-1])], dim=-2)
         for picture, text in zip(pictures, captions, strict=True)
     ]
     height, width = cells[0].shape[-2:]
-    columns = columns or math.ceil((len(cells) * height / width) ** 0.5)
+    columns = math.ceil((len(cells) * height / width) ** 0.5)
     cells += [torch.ones(3, height, width)] * (-len(cells) % columns)
     rows = [torch.cat(cells[i : i + columns], dim=-1) for i in range(0, len(cells), columns)]
     return torch.cat(rows, dim=-2)

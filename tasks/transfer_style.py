@@ -4,16 +4,15 @@ import io
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
-from typing import Self
 
 import torch
 
 from singleshot.io.images import encode_png, read_rgb
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.gatys import GatysConfig, Iterate, optimize
+from singleshot.style.gatys import GatysConfig, optimize
 from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from tasks.tables import write_csv
 
@@ -79,20 +78,6 @@ class Summary:
     """Whether the loss ended above its initial value or stopped being finite; in the second case, the picture
     is the last one with finite losses."""
 
-    @classmethod
-    def of(cls, params: TransferParams, history: Sequence[HistoryRow], diverged: bool) -> Self:
-        """Summarise a history; `diverged`: another iterate followed, whose losses were not finite."""
-        first, last = history[0], history[-1]
-        return cls(
-            params,
-            last.iteration,
-            last.content_loss,
-            last.style_loss,
-            last.total_loss,
-            seconds_per_iteration=last.seconds / (last.iteration + 1),
-            diverged=diverged or last.total_loss > first.total_loss,
-        )
-
 
 @per_job
 def transfer_style(job: Job) -> Iterator[Event]:
@@ -138,7 +123,21 @@ def transfer_style(job: Job) -> Iterator[Event]:
         earlier = history[-1].iteration if history else 0
         if any(earlier < at <= iterate.iteration for at in preview_at):
             yield Artifact(f"previews/{iterate.iteration:05}.png", encode_png(iterate.picture))
-        history.append(_row(params, iterate, seconds))
+        losses = iterate.losses
+        row = HistoryRow(
+            study=params.study,
+            backbone=config.backbone,
+            loss=config.criterion,
+            optimizer=config.optimizer,
+            style=params.style,
+            size_px=config.size_px,
+            iteration=iterate.iteration,
+            content_loss=losses.content,
+            style_loss=losses.style,
+            total_loss=losses.total,
+            seconds=seconds,
+        )
+        history.append(row)
         picture = iterate.picture
         yield Metrics(iterate.iteration, asdict(iterate.losses))
         yield Progress(iterate.iteration / config.iterations)
@@ -150,22 +149,14 @@ def transfer_style(job: Job) -> Iterator[Event]:
 
     (job.output / "picture.png").write_bytes(encode_png(picture))
     write_csv(job.output / "history.csv", HistoryRow, history)
-    summary = Summary.of(params, history, diverged)
-    (job.output / "summary.json").write_text(json.dumps(asdict(summary), indent=2) + "\n", encoding="utf-8")
-
-
-def _row(params: TransferParams, iterate: Iterate, seconds: float) -> HistoryRow:
-    config, losses = params.config, iterate.losses
-    return HistoryRow(
-        study=params.study,
-        backbone=config.backbone,
-        loss=config.criterion,
-        optimizer=config.optimizer,
-        style=params.style,
-        size_px=config.size_px,
-        iteration=iterate.iteration,
-        content_loss=losses.content,
-        style_loss=losses.style,
-        total_loss=losses.total,
-        seconds=seconds,
+    last = history[-1]
+    summary = Summary(
+        params,
+        last.iteration,
+        last.content_loss,
+        last.style_loss,
+        last.total_loss,
+        seconds_per_iteration=last.seconds / (last.iteration + 1),
+        diverged=diverged or last.total_loss > history[0].total_loss,
     )
+    (job.output / "summary.json").write_text(json.dumps(asdict(summary), indent=2) + "\n", encoding="utf-8")

@@ -179,12 +179,16 @@ def _convolved(x: _Map, conv: nn.Conv2d) -> _Map:
 
 
 def _normalized(x: _Map, norm: nn.InstanceNorm2d, tile: Tile) -> _Map:
-    stored, moments = _RowFile(), _Moments()
+    stored, count = _RowFile(), 0
+    sums = squares = torch.zeros(())
     for top, band in x.bands(tile):
         stored.write(top, band)
-        moments.add(band)
-    scale = norm.weight * (moments.variance + norm.eps).rsqrt()
-    shift = norm.bias - moments.mean * scale
+        variance, mean = (m.double() for m in torch.var_mean(band.float(), dim=(0, 2, 3), correction=0))
+        n = band[0, 0].numel()
+        count, sums, squares = count + n, sums + n * mean, squares + n * (variance + mean**2)
+    mean = sums / count
+    scale = norm.weight * (squares / count - mean**2 + norm.eps).rsqrt()
+    shift = norm.bias - mean * scale
     scale, shift = (values.float().view(1, -1, 1, 1) for values in (scale, shift))
 
     def rows(top: int, bottom: int) -> Tensor:
@@ -192,23 +196,6 @@ def _normalized(x: _Map, norm: nn.InstanceNorm2d, tile: Tile) -> _Map:
         return y.float().mul_(scale).add_(shift).to(y.dtype)
 
     return _Map(x.channels, x.height, x.width, rows)
-
-
-class _Moments:
-    """Mean and variance of each channel, (C,), over bands (1, C, h, W) that are added one by one."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean = self.variance = torch.zeros(())
-
-    def add(self, band: Tensor) -> None:
-        """Add a band (Chan et al. 1983, eq. 2.1), in double precision, so that there may be many bands."""
-        variance, mean = torch.var_mean(band.float(), dim=(0, 2, 3), correction=0)
-        self.count += band[0, 0].numel()
-        share = band[0, 0].numel() / self.count
-        delta = mean.double() - self.mean
-        self.mean = self.mean + share * delta
-        self.variance = (1 - share) * (self.variance + share * delta**2) + share * variance.double()
 
 
 class _RowFile:

@@ -1,11 +1,9 @@
 """Photos to train on and to stylise, read from the archives that `fetch_photos` packs."""
 
 import io
-import struct
+import os
 import zipfile
-import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -26,35 +24,18 @@ JITTER = (0.8, 1.2)
 """Range of the factors of brightness, contrast and saturation: mild, so that content stays what it is."""
 
 
-@dataclass(frozen=True)
-class _Member:
-    """Position of a photo's bytes in an archive. Unlike an open archive, it survives a fork or pickling."""
-
-    archive: Path
-    header_offset: int
-    size: int
-    crc: int
-
-    def read(self) -> bytes:
-        try:
-            with self.archive.open("rb") as file:
-                file.seek(self.header_offset)
-                header = file.read(30)  # fixed part of a local header, ends with the lengths of two others
-                file.seek(sum(struct.unpack("<HH", header[26:30])), io.SEEK_CUR)
-                content = file.read(self.size)
-        except (OSError, OverflowError, MemoryError, struct.error) as error:  # a damaged offset or size
-            raise _damaged(self.archive) from error
-        if zlib.crc32(content) != self.crc:
-            raise _damaged(self.archive)
-        return content
-
-
 class PhotoSet:
     """Photos in the order of their names, whichever archives they are in."""
 
-    def __init__(self, members: dict[str, _Member]):
-        self._members = members
-        self.names: Sequence[str] = tuple(sorted(members))
+    def __init__(self, archives: dict[str, Path]):
+        """`archives` are the archives of the photos, by the photos' names."""
+        self._archives = archives
+        self._opened: dict[tuple[int, Path], zipfile.ZipFile] = {}
+        """Open archives by process, as a fork must not share them."""
+        self.names: Sequence[str] = tuple(sorted(archives))
+
+    def __reduce__(self) -> tuple[type[Self], tuple[dict[str, Path]]]:
+        return type(self), (self._archives,)
 
     @classmethod
     def open(cls, directory: Path) -> Self:
@@ -66,9 +47,13 @@ class PhotoSet:
         archives = sorted(directory.rglob(ARCHIVE))
         if not archives:
             raise UserError(f"{directory}: no {ARCHIVE} in it; run the stage pictures")
-        members: dict[str, _Member] = {}
+        members: dict[str, Path] = {}
         for archive in archives:
-            found = _members(archive)
+            try:
+                with zipfile.ZipFile(archive) as file:
+                    found = {name.removesuffix(".jpg"): archive for name in file.namelist()}
+            except Exception as error:  # BadZipFile, UnicodeDecodeError, NotImplementedError, struct.error, …
+                raise _damaged(archive) from error
             if twice := members.keys() & found.keys():
                 raise UserError(f"{archive}: another archive in {directory} has {min(twice)} too; remove one")
             members |= found
@@ -82,9 +67,17 @@ class PhotoSet:
 
         Raises UserError, with the known names, if there is no photo of that name.
         """
-        if name not in self._members:
+        if name not in self._archives:
             raise UserError(f"no photo {name!r}; known are {', '.join(self.names[:20])}")
-        return read_rgb(io.BytesIO(self._members[name].read()), short_side=short_side)
+        archive = self._archives[name]
+        key = os.getpid(), archive
+        try:
+            if key not in self._opened:
+                self._opened[key] = zipfile.ZipFile(archive)
+            content = self._opened[key].read(f"{name}.jpg")
+        except Exception as error:  # also OSError, zlib.error, …
+            raise _damaged(archive) from error
+        return read_rgb(io.BytesIO(content), short_side=short_side)
 
     def crop(self, index: int, size: int, generator: Generator, augment: bool) -> Tensor:
         """A square (3, size, size) of photo `index` (of `names`).
@@ -113,18 +106,6 @@ class PhotoSet:
             generator = stream(seed, 1, position, bits=64)
             crops.append(self.crop(int(permutation[i]), size, generator, augment))
         return torch.stack(crops)
-
-
-def _members(archive: Path) -> dict[str, _Member]:
-    try:
-        with zipfile.ZipFile(archive) as file:
-            entries = file.infolist()
-    except Exception as error:  # BadZipFile, UnicodeDecodeError, NotImplementedError, struct.error, …
-        raise _damaged(archive) from error
-    return {
-        entry.filename.removesuffix(".jpg"): _Member(archive, entry.header_offset, entry.file_size, entry.CRC)
-        for entry in entries
-    }
 
 
 def _damaged(archive: Path) -> UserError:
