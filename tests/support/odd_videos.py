@@ -51,8 +51,6 @@ def make_video(
     sound: Sequence[str] = (),
     sound_start: Fraction = Fraction(0),
     video_start: int = 0,
-    pixel_aspect: Fraction = Fraction(1),
-    language: str | None = None,
 ) -> Path:
     """Write a video with frames 0, 1, 2, …; `times` are milliseconds, `video_start` frames.
 
@@ -63,15 +61,12 @@ def make_video(
         stream = container.add_stream(codec, rate=rate, options={"g": "12"} | (options or {}))
         stream.width, stream.height = size
         stream.pix_fmt = pix_fmt
-        stream.codec_context.sample_aspect_ratio = pixel_aspect
         if rotation or mirrored:
             stream.set_display_rotation(rotation, hflip=mirrored)
         if times:
             stream.codec_context.time_base = Fraction(1, 1000)
         duration = Fraction(times[-1] + 40, 1000) if times else frames / rate
         tracks = [container.add_stream(name, rate=48000, layout="mono") for name in sound]
-        for track in tracks if language else []:
-            track.metadata["language"] = language
         for n in range(frames):
             frame = VideoFrame.from_ndarray(numbered(n, *size))
             frame.pts = times[n] if times else n + video_start

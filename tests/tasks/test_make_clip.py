@@ -2,7 +2,6 @@ import zipfile
 from fractions import Fraction
 
 import av
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -10,7 +9,7 @@ import torch
 from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.video.reader import probe, read_frames
+from singleshot.style.video.reader import probe
 from tasks.job import Job
 from tasks.make_clip import SAMPLE_RATE, ClipParams, fetch_clip, make_clip, pan_and_zoom
 
@@ -30,9 +29,6 @@ def test_a_clip_is_what_was_asked_for(tmp_path, photo, size, rate):
     frames = round(1.5 * Fraction(rate))
     assert (info.width, info.height, info.frame_rate, info.frames) == (*size, Fraction(rate), frames)
     assert info.start == 0
-    capture = cv2.VideoCapture(str(path))
-    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(float(Fraction(rate)), abs=1e-9)
-    assert sum(1 for _ in iter(lambda: capture.read()[0], False)) == frames
     with av.open(path) as container:
         (sound,) = container.streams.audio
         assert (sound.codec_context.name, sound.rate, sound.channels) == ("aac", SAMPLE_RATE, 1)
@@ -40,14 +36,6 @@ def test_a_clip_is_what_was_asked_for(tmp_path, photo, size, rate):
     seconds = float(info.end * info.time_base)
     assert len(heard) / SAMPLE_RATE == pytest.approx(seconds, abs=1024 / SAMPLE_RATE)
     assert np.argmax(np.abs(np.fft.rfft(heard))) / len(heard) * SAMPLE_RATE == pytest.approx(220, abs=2)
-
-
-def test_equal_arguments_give_equal_bytes(tmp_path, photo):
-    for name in ("a.mp4", "b.mp4"):
-        make_clip(photo, tmp_path / name, 0.5, Fraction(25), (64, 48))
-    content = (tmp_path / "a.mp4").read_bytes()
-    assert content == (tmp_path / "b.mp4").read_bytes()
-    assert b"Lavf" not in content
 
 
 def test_the_camera_begins_with_all_that_fits_and_ends_nearer(photo):
@@ -60,16 +48,6 @@ def test_the_camera_begins_with_all_that_fits_and_ends_nearer(photo):
     assert row[-1] - row[0] == pytest.approx(0.8 / 1.3, abs=0.02)
 
 
-def test_the_camera_moves_by_fractions_of_a_pixel():
-    """On a ramp the mean of the frame says where the camera is: steps of whole pixels would show."""
-    ramp = torch.linspace(0, 1, 640).expand(3, 360, 640)
-    places = np.array([frame[..., 0].mean() for frame in pan_and_zoom(ramp, 200, (128, 72))])
-    speed = np.diff(places)
-    assert np.abs(speed).max() < 0.5  # grey levels a frame
-    assert np.abs(np.diff(speed)).max() < 0.3  # a pixel of the ramp is 1.5
-    assert np.abs(speed[[0, -1]]).max() < 0.05  # begins and ends softly
-
-
 def test_the_task_takes_a_photo_of_the_set(tmp_path, photo):
     photos, output = tmp_path / "photos", tmp_path / "output"
     photos.mkdir()
@@ -80,8 +58,10 @@ def test_the_task_takes_a_photo_of_the_set(tmp_path, photo):
     list(fetch_clip([Job(params, {"photos": photos}, output)]))
     direct = tmp_path / "direct.mp4"
     make_clip(PhotoSet.open(photos).read("gradient"), direct, 0.4, Fraction(30000, 1001), (64, 48))
-    assert (output / "clip.mp4").read_bytes() == direct.read_bytes()
-    assert len(list(read_frames(direct))) == 12
+    content = direct.read_bytes()
+    assert (output / "clip.mp4").read_bytes() == content
+    assert b"Lavf" not in content
+    assert probe(direct).frames == 12
 
 
 @pytest.mark.parametrize("fps", ["fast", "1/0", "-25"])

@@ -82,19 +82,9 @@ def measure(inputs, tmp_path):
 @pytest.fixture
 def network_returns(monkeypatch):
     """In place of the network: any function of a picture (3, H, W)."""
-
-    def patch(function):
-        monkeypatch.setattr(module, "stylize", lambda _, pictures, settings: function(pictures[0])[None])
-
-    return patch
-
-
-@pytest.fixture(scope="module")
-def clip(inputs, tmp_path_factory):
-    photo = PhotoSet.open(inputs["photos"]).read("coffee")
-    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
-    make_clip(photo, path, 0.5, Fraction(10), (64, 48))
-    return path
+    return lambda function: monkeypatch.setattr(
+        module, "stylize", lambda _, pictures, settings: function(pictures[0])[None]
+    )
 
 
 def read_table(path):
@@ -104,12 +94,8 @@ def read_table(path):
 
 def test_a_row_for_each_photo_and_method(measure):
     rows, _, events = measure(PARAMS)
-    assert [(row["method"], row["image"]) for row in rows] == [
-        ("photo", "astronaut"),
-        ("johnson", "astronaut"),
-        ("photo", "coffee"),
-        ("johnson", "coffee"),
-    ]
+    methods, images = (" ".join(row[name] for row in rows) for name in ("method", "image"))
+    assert (methods, images) == ("photo johnson photo johnson", "astronaut astronaut coffee coffee")
     ratios = ["style_ratio", "style_ratio_vgg19", "style_ratio_alexnet"]
     assert list(rows[0])[:9] == ["style", "method", "image", "content_loss", *ratios, "ssim", "lpips"]
     for photo, johnson in (rows[:2], rows[2:]):
@@ -126,81 +112,66 @@ def test_a_row_for_each_photo_and_method(measure):
     assert fractions[-1] == 1
 
 
-class TestIterations:
-    def test_unchanged_photo_is_worth_none(self, measure, network_returns):
-        network_returns(lambda photo: photo)
-        rows, iterations, _ = measure(PARAMS)
-        astronaut, coffee = (row for row in rows if row["method"] == "johnson")
-        assert float(astronaut["style_ratio"]) == 1
-        assert (astronaut["equals_iterations"], astronaut["iterations_tried"]) == ("0", "0")
-        assert (coffee["equals_iterations"], coffee["iterations_tried"]) == ("", "")  # wasn't compared
-        assert [row["iteration"] for row in iterations] == ["0"]
-
-    def test_what_is_not_reached_is_empty_and_says_so(self, measure, network_returns, inputs):
-        painting = read_rgb(inputs["painting"])
-        network_returns(lambda photo: painting)
-        rows, iterations, _ = measure(PARAMS)
-        assert float(rows[1]["style_ratio"]) < 1e-6
-        assert (rows[1]["equals_iterations"], rows[1]["iterations_tried"]) == ("", "3")
-        assert [row["iteration"] for row in iterations] == ["0", "1", "2", "3"]
-
-    def test_better_pictures_are_worth_more(self, measure, network_returns, inputs):
-        painting = read_rgb(inputs["painting"])
-        worth = []
-        for weight in (0.0, 0.1, 0.3):
-            network_returns(lambda photo, weight=weight: torch.lerp(photo, painting, weight))
-            rows, iterations, _ = measure(replace(PARAMS, config=replace(CONFIG, max_iterations=40)))
-            worth.append(int(rows[1]["equals_iterations"]))
-            *before, last = [
-                float(row["total_loss"]) <= float(row["johnson_total_loss"]) for row in iterations
-            ]
-            assert last
-            assert not any(before)
-        assert worth == sorted(set(worth))
-
-    def test_the_loss_is_the_one_of_training(self, measure, inputs):
-        _, (first, *rest), _ = measure(PARAMS)
-        # Of the photo itself, by other means: no loss of content, the painting at the training's size.
-        network = LossNetwork(load_backbone(inputs["vgg16"]))
-        photo = PhotoSet.open(inputs["photos"]).read("astronaut", short_side=SIZE)
-        painting = read_rgb(inputs["painting"], short_side=TRAINING.style_px)
-        G, A = (network.grams(picture) for picture in (photo, painting))
-        style = sum(float((G[layer] - A[layer]).square().sum()) for layer in G)
-        assert float(first["content_loss"]) == 0
-        assert float(first["style_loss"]) == pytest.approx(style, rel=1e-4)
-        tv = 3.0 * float(total_variation(photo))
-        scale = sum(float(A[layer].square().sum()) for layer in A) ** 0.5
-        assert float(first["total_loss"]) == pytest.approx(200.0 * style / scale + tv, rel=1e-4)
-        assert float(rest[-1]["total_loss"]) < float(first["total_loss"])
+def test_iterations_are_counted_until_the_loss_is_no_more_than_the_networks(measure, network_returns, inputs):
+    network_returns(lambda photo: photo)
+    rows, iterations, _ = measure(PARAMS)
+    astronaut, coffee = (row for row in rows if row["method"] == "johnson")
+    assert float(astronaut["style_ratio"]) == 1
+    assert (astronaut["equals_iterations"], astronaut["iterations_tried"]) == ("0", "0")
+    assert (coffee["equals_iterations"], coffee["iterations_tried"]) == ("", "")  # wasn't compared
+    assert [row["iteration"] for row in iterations] == ["0"]
+    painting = read_rgb(inputs["painting"])  # a loss that no iteration reaches
+    network_returns(lambda photo: painting)
+    rows, iterations, _ = measure(PARAMS)
+    assert float(rows[1]["style_ratio"]) < 1e-6
+    assert (rows[1]["equals_iterations"], rows[1]["iterations_tried"]) == ("", "3")
+    assert [row["iteration"] for row in iterations] == ["0", "1", "2", "3"]
 
 
-class TestVersion1:
-    CONFIG = replace(CONFIG, compared_photos=0)
-    PARAMS = QualityParams("stripes", CONFIG, gatys_photo="coffee", gatys_backbones=("alexnet",))
+def test_the_loss_is_the_one_of_training(measure, inputs):
+    _, (first, *rest), _ = measure(PARAMS)
+    # Of the photo itself, by other means: no loss of content, the painting at the training's size.
+    network = LossNetwork(load_backbone(inputs["vgg16"]))
+    photo = PhotoSet.open(inputs["photos"]).read("astronaut", short_side=SIZE)
+    painting = read_rgb(inputs["painting"], short_side=TRAINING.style_px)
+    G, A = (network.grams(picture) for picture in (photo, painting))
+    style = sum(float((G[layer] - A[layer]).square().sum()) for layer in G)
+    assert float(first["content_loss"]) == 0
+    assert float(first["style_loss"]) == pytest.approx(style, rel=1e-4)
+    tv = 3.0 * float(total_variation(photo))
+    scale = sum(float(A[layer].square().sum()) for layer in A) ** 0.5
+    assert float(first["total_loss"]) == pytest.approx(200.0 * style / scale + tv, rel=1e-4)
+    assert float(rest[-1]["total_loss"]) < float(first["total_loss"])
 
-    def test_its_picture_is_measured_beside_version_2s(self, measure, inputs, tmp_path):
-        photo = PhotoSet.open(inputs["photos"]).read("coffee", short_side=SIZE)
-        picture = tmp_path / "picture.png"
-        picture.write_bytes(encode_png(photo.flip(0)))
-        rows, _, _ = measure(self.PARAMS, **{"gatys-alexnet": picture})
-        (row,) = (row for row in rows if row["method"] == "gatys-alexnet")
-        assert row["image"] == "coffee"
-        network = LossNetwork(load_backbone(inputs["vgg16"]))
-        pictures = read_rgb(picture), photo, read_rgb(inputs["painting"])
-        expected = style_ratio(*(network.grams(picture) for picture in pictures))
-        assert float(row["style_ratio"]) == pytest.approx(expected, rel=1e-4)
+
+GATYS = QualityParams(
+    "stripes", replace(CONFIG, compared_photos=0), gatys_photo="coffee", gatys_backbones=("alexnet",)
+)
 
 
-class TestVideo:
-    PARAMS = QualityParams("stripes", replace(CONFIG, compared_photos=0, frame_step=2), clip="pan")
+def test_a_picture_of_version_1_is_measured_beside_version_2s(measure, inputs, tmp_path):
+    photo = PhotoSet.open(inputs["photos"]).read("coffee", short_side=SIZE)
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(encode_png(photo.flip(0)))
+    rows, _, _ = measure(GATYS, **{"gatys-alexnet": picture})
+    (row,) = (row for row in rows if row["method"] == "gatys-alexnet")
+    assert row["image"] == "coffee"
+    network = LossNetwork(load_backbone(inputs["vgg16"]))
+    pictures = read_rgb(picture), photo, read_rgb(inputs["painting"])
+    expected = style_ratio(*(network.grams(picture) for picture in pictures))
+    assert float(row["style_ratio"]) == pytest.approx(expected, rel=1e-4)
 
-    def test_unchanged_video_has_the_photos_values(self, measure, clip):
-        rows, _, _ = measure(self.PARAMS, video=clip, stylized_video=clip)
-        (row,) = (row for row in rows if row["image"] == "pan")
-        assert row["method"] == "johnson"
-        names = ("content_loss", "style_ratio", "lpips", "warping_error_ratio")
-        assert [float(row[name]) for name in names] == [0, 1, 0, 1]
-        assert float(row["ssim"]) == pytest.approx(1)
+
+def test_an_unchanged_video_has_the_photos_values(measure, inputs, tmp_path):
+    clip = tmp_path / "clip.mp4"
+    make_clip(PhotoSet.open(inputs["photos"]).read("coffee"), clip, 0.5, Fraction(10), (64, 48))
+    params = QualityParams("stripes", replace(CONFIG, compared_photos=0, frame_step=2), clip="pan")
+    rows, _, _ = measure(params, video=clip, stylized_video=clip)
+    (row,) = (row for row in rows if row["image"] == "pan")
+    assert row["method"] == "johnson"
+    names = ("content_loss", "style_ratio", "lpips", "warping_error_ratio")
+    assert [float(row[name]) for name in names] == [0, 1, 0, 1]
+    assert float(row["ssim"]) == pytest.approx(1)
 
 
 def test_another_painting_or_size_is_refused(measure, tmp_path):
@@ -208,7 +179,7 @@ def test_another_painting_or_size_is_refused(measure, tmp_path):
     with pytest.raises(UserError, match=r"model\.safetensors: .*other"):
         measure(PARAMS, painting=tmp_path / "other.png")
     with pytest.raises(UserError, match=r"other\.png: has 40 px, .* 64"):
-        measure(TestVersion1.PARAMS, **{"gatys-alexnet": tmp_path / "other.png"})
+        measure(GATYS, **{"gatys-alexnet": tmp_path / "other.png"})
 
 
 SPEED = SpeedConfig(
@@ -251,21 +222,18 @@ def test_a_row_for_each_version_and_size(time_them):
     contract = ["version", "backbone", "size_px", "device", "seconds_per_image"]
     assert list(rows[0])[:5] == contract
     assert [(row["version"], row["backbone"], row["size_px"]) for row in rows] == [
-        ("2", "", "32"),
-        ("1", "alexnet", "32"),
-        ("2", "", "64"),
-        ("1", "alexnet", "64"),
+        (version, backbone, size)
+        for size in ("32", "64")
+        for version, backbone in (("2", ""), ("1", "alexnet"))
     ]
     for row in rows:
         for name in ("seconds_per_image", "seconds_p50", "cpu_seconds_per_image"):
             assert 0 < float(row[name]) < math.inf
         assert (row["device"], row["images"]) == ("cpu", "2")
-        assert (row["iterations"], row["extrapolated"]) == (
-            ("30", "True") if row["version"] == "1" else ("", "False")
-        )
-    assert [event.fraction for event in events if isinstance(event, Progress)] == [
-        n / 16 for n in range(1, 17)
-    ]
+        expected = ("30", "True") if row["version"] == "1" else ("", "False")
+        assert (row["iterations"], row["extrapolated"]) == expected
+    fractions = [event.fraction for event in events if isinstance(event, Progress)]
+    assert fractions == [n / 16 for n in range(1, 17)]
     metrics = {event.step: event.values for event in events if isinstance(event, Metrics)}
     for version_2, version_1 in (rows[:2], rows[2:]):
         values = metrics[int(version_1["size_px"])]

@@ -17,6 +17,7 @@ from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.evaluation.verdict import judged
 from singleshot.style.johnson import JohnsonConfig, Trainer, TrainStyleParams
+from singleshot.style.losses import levels, levels_loss
 from singleshot.style.model_file import load_model
 from singleshot.style.transformer_net import TransformerNet
 from tasks import train_style as module
@@ -63,39 +64,36 @@ def losses(job):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"temporal_weight": 10.0, "precision": "bfloat16"}], ids=["", "temporal"]
+    ("settings", "every_s", "interruptions"),
+    [
+        ({}, 30.0, 2),
+        ({"temporal_weight": 10.0, "precision": "bfloat16"}, 30.0, 2),
+        ({"checkpoint_every": 4}, 30.0, 1),
+        ({"checkpoint_every": 4}, 0.0, 2),  # after batch 2, where a row of losses is written, too
+    ],
 )
-def test_interrupted_training_ends_with_the_same_bytes(make_job, settings):
-    assert _interruptions(make_job, settings) == 2
-
-
-def test_a_checkpoint_is_made_when_it_is_time(make_job, monkeypatch):
-    """After batch 2, where a row of losses is written, besides that of batch 4."""
+def test_interrupted_training_ends_with_the_same_bytes(
+    make_job, monkeypatch, settings, every_s, interruptions
+):
+    """It is killed right after each call's first checkpoint."""
     monkeypatch.setattr(module, "REPORT_EVERY", 2)
-    settings = {"batches": 5, "checkpoint_every": 4}
-    assert _interruptions(make_job, settings) == 1
-    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", 0.0)
-    assert _interruptions(make_job, settings) == 2
-
-
-def _interruptions(make_job, settings):
-    """How often a training is killed: right after each call's first checkpoint. Results are the same."""
+    monkeypatch.setattr(module, "CHECKPOINT_SECONDS", every_s)
     through = make_job(**settings)
     expected = results(through, train_style([through]))
-    artifacts, checkpoint, interruptions = [], None, 0
+    artifacts, checkpoint, killed = [], None, 0
     while True:
         job = make_job(checkpoint=checkpoint, **settings)
         events = train_style([job])
         for event in events:
             artifacts.append(event)
             if isinstance(event, Checkpoint):
-                checkpoint, interruptions = event.state, interruptions + 1
+                checkpoint, killed = event.state, killed + 1
                 events.close()
                 break
         else:
             break
     assert results(job, artifacts) == expected
-    return interruptions
+    assert killed == interruptions
 
 
 def test_equal_seeds_give_equal_bytes_and_others_do_not(make_job, trained):
@@ -105,7 +103,7 @@ def test_equal_seeds_give_equal_bytes_and_others_do_not(make_job, trained):
     assert first["model.safetensors"] != other["model.safetensors"]
 
 
-def test_what_it_leaves(trained):
+def test_what_it_leaves(trained, inputs):
     job, events = trained
     files = results(job, events)
     assert set(files) == {
@@ -119,10 +117,6 @@ def test_what_it_leaves(trained):
     assert {"content_loss", "style_loss", "total_loss", "seconds_per_batch"} <= events[0].values.keys()
     assert [event.fraction for event in events if isinstance(event, Progress)] == [0.4, 0.8, 1.0]
     assert [row["step"] for row in losses(job)] == [2, 4, 5]
-
-
-def test_the_card(trained, inputs):
-    job, _ = trained
     _, card = load_model(job.output / "model.safetensors")
     assert card.style == "stripes"
     assert card.style_sha256 == hashlib.sha256(inputs["painting"].read_bytes()).hexdigest()
@@ -148,7 +142,9 @@ def test_a_second_network_judges_it_on_photos_that_it_has_not_seen(make_job, inp
 
 
 def test_the_first_losses_are_those_of_the_paper_s_equations(make_job, inputs):
-    job = make_job(batches=1, precision="float32", content_weight=2.0, style_weight=3.0, tv_weight=4.0)
+    job = make_job(
+        batches=1, precision="float32", content_weight=2.0, style_weight=3.0, tv_weight=4.0, levels_weight=5.0
+    )
     list(train_style([job]))
     (row,) = losses(job)
 
@@ -170,45 +166,12 @@ def test_the_first_losses_are_those_of_the_paper_s_equations(make_job, inputs):
     scale = sum((G**2).sum() for _, G in grams).sqrt()
     difference = ((features["relu2_2"] - content["relu2_2"]) ** 2).mean()
     tv = (stylised.diff(dim=-1) ** 2).mean() + (stylised.diff(dim=-2) ** 2).mean()
-    expected = {"content": difference, "style": style, "tv": tv, "temporal": 0}
-    expected["total"] = 2 * difference + 3 * style / scale + 4 * tv
+    light = levels_loss(stylised, levels(painting))
+    expected = {"content": difference, "style": style, "tv": tv, "temporal": 0, "levels": light}
+    expected["total"] = 2 * difference + 3 * style / scale + 4 * tv + 5 * light
     assert {name: row[name] for name in expected} == pytest.approx(
         {name: float(value) for name, value in expected.items()}, rel=1e-4
     )
-
-
-def test_the_levels_of_the_painting_are_part_of_the_loss(make_job):
-    rows = []
-    for weight in (0.0, 5.0):
-        job = make_job(batches=1, precision="float32", levels_weight=weight)
-        list(train_style([job]))
-        rows.append(losses(job)[0])
-    plain, with_levels = rows
-    assert plain["levels"] == 0 < with_levels["levels"]
-    assert with_levels["total"] == pytest.approx(plain["total"] + 5 * with_levels["levels"])
-
-
-def test_training_lowers_the_loss_it_is_asked_to(make_job):
-    job = make_job(batches=40, learning_rate=1e-2, content_weight=0.0)
-    list(train_style([job]))
-    rows = losses(job)
-    assert rows[-1]["style"] < 0.6 * rows[0]["style"]
-    _, card = load_model(job.output / "model.safetensors")
-    assert card.scores["style_ratio"] < 1
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """A clock on which a batch takes a second, and three seconds from the 21st batch on."""
-    now, update = [0.0], Trainer.update
-
-    def slower(self, photos):
-        now[0] += 1 if self.step < 20 else 3
-        return update(self, photos)
-
-    monkeypatch.setattr(Trainer, "update", slower)
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
-    return now
 
 
 @pytest.fixture
@@ -244,8 +207,17 @@ def test_a_training_grows_with_its_time_and_shrinks_when_the_machine_slows_down(
 
 
 def test_a_network_is_widened_where_there_is_time_and_goes_on_after_an_interruption(
-    make_job, sizes, monkeypatch, clock
+    make_job, sizes, monkeypatch
 ):
+    """A batch takes a second, and three from the 21st on."""
+    now, update = [0.0], Trainer.update
+
+    def slower(self, photos):
+        now[0] += 1 if self.step < 20 else 3
+        return update(self, photos)
+
+    monkeypatch.setattr(Trainer, "update", slower)
+    monkeypatch.setattr(module, "monotonic", lambda: now[0])
     monkeypatch.setattr(module, "PREVIEW_SECONDS", 20.0)
     monkeypatch.setattr(schedule, "ENOUGH_BATCHES", 8)
     settings = {"seconds": 60.0, "width": 4, "image_px": 32, "batch_size": 1, "batches": None}
@@ -254,37 +226,29 @@ def test_a_network_is_widened_where_there_is_time_and_goes_on_after_an_interrupt
     network, card = load_model(whole.output / "model.safetensors")
     assert network.width == card.settings["johnson"]["width"] == 8
     state = next(event.state for event in events if isinstance(event, Checkpoint) and event.step > 10)
-    clock[0] = 1e6  # some days later
+    now[0] = 1e6  # some days later
     again = make_job(checkpoint=state, **settings)
     list(train_style([again]))
     for name in FILES:
         assert (again.output / name).read_bytes() == (whole.output / name).read_bytes(), name
 
 
-@pytest.fixture(scope="module")
-def by_temporal_weight(make_job):
-    """Networks that are trained without the temporal loss, and with much of it."""
-    networks = {}
+def test_the_temporal_loss_makes_a_network_steadier(make_job):
+    """Pictures of a photo and of its right part, with noise: what both show changes half as much or less."""
+    generator = torch.Generator().manual_seed(0)
+    photo = functional.interpolate(torch.rand(1, 3, 10, 10, generator=generator), (64, 64), mode="bilinear")
+    changes = []
     for weight in (0.0, 1e4):
         job = make_job(batches=15, checkpoint_every=15, learning_rate=1e-2, temporal_weight=weight)
         list(train_style([job]))
-        networks[weight], _ = load_model(job.output / "model.safetensors")
-    return networks
-
-
-@pytest.mark.parametrize(("shift", "noise"), [(0, 0.05), (1, 0.0), (2, 0.0)])
-def test_the_temporal_loss_makes_a_network_steadier(by_temporal_weight, shift, noise):
-    """Pictures of a photo and of its right part, with noise: what both show changes half as much or less."""
-    generator = torch.Generator().manual_seed(0)
-    photo = torch.rand(1, 3, 10, 10, generator=generator)
-    photo = functional.interpolate(photo, (64, 64), mode="bilinear")
-    following = photo[..., shift:] + noise * torch.randn(photo[..., shift:].shape, generator=generator)
-    change = {}
-    for weight, network in by_temporal_weight.items():
-        with torch.no_grad():
-            difference = network(following) - network(photo)[..., shift:]
-        change[weight] = float(difference[..., 8:-8, 8:-8].square().mean())
-    assert change[1e4] < change[0.0] / 2
+        network, _ = load_model(job.output / "model.safetensors")
+        for shift, noise in ((0, 0.05), (1, 0.0), (2, 0.0)):
+            following = photo[..., shift:]
+            following = following + noise * torch.randn(following.shape, generator=generator)
+            with torch.no_grad():
+                difference = network(following) - network(photo)[..., shift:]
+            changes.append(float(difference[..., 8:-8, 8:-8].square().mean()))
+    assert all(after < before / 2 for before, after in zip(changes[:3], changes[3:], strict=True))
 
 
 def test_a_loss_that_is_not_finite_stops_it(make_job, monkeypatch):

@@ -15,10 +15,7 @@ from tasks import transfer_style as transfer
 from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress
 from tasks.transfer_style import TransferParams, transfer_style
 
-COLUMNS = (
-    "study, backbone, loss, optimizer, style, size_px, iteration, content_loss, style_loss, "
-    "total_loss, seconds"
-)
+COLUMNS = "study,backbone,loss,optimizer,style,size_px,iteration,content_loss,style_loss,total_loss,seconds"
 CONFIG = GatysConfig(backbone="alexnet", iterations=20, size_px=40)
 
 
@@ -55,7 +52,7 @@ def history(directory):
 def test_leaves_picture_history_and_summary(inputs, tmp_path):
     events = list(transfer_style([job(inputs, tmp_path / "a")]))
     output = tmp_path / "a"
-    assert (output / "history.csv").read_text().splitlines()[0] == COLUMNS.replace(" ", "")
+    assert (output / "history.csv").read_text().splitlines()[0] == COLUMNS
     rows = history(output)
     assert (rows["iteration"].iloc[0], rows["iteration"].iloc[-1]) == (0, 20)
     key = rows[["study", "backbone", "loss", "optimizer", "size_px"]].drop_duplicates()

@@ -3,9 +3,9 @@
 import base64
 import hashlib
 import threading
-from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,31 +21,6 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 KIB_64 = 1 << 16
 
 
-@dataclass
-class Server:
-    """Serves `content` at every path."""
-
-    content: bytes = CONTENT
-    cut_after: list[int] = field(default_factory=list)
-    """Bytes of the body after which each next response breaks off."""
-    statuses: list[int] = field(default_factory=list)
-    """Errors that each next response has instead of content."""
-    requests: list[tuple[str, str | None]] = field(default_factory=list)
-    """Path and credentials of each request so far."""
-    port: int = 0
-
-    @property
-    def url(self):
-        return f"http://127.0.0.1:{self.port}/data/file.bin"
-
-    def answer(self, request):
-        self.requests.append((request.path, request.headers.get("Authorization")))
-        request.send_response(self.statuses.pop(0) if self.statuses else 200)
-        request.send_header("Content-Length", str(len(self.content)))
-        request.end_headers()
-        request.wfile.write(self.content[: self.cut_after.pop(0)] if self.cut_after else self.content)
-
-
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -55,18 +30,23 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server(monkeypatch, cache):
+    """Serves `content` at every path, with errors of `statuses`, and bodies that end after `cut_after`."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    served = Server()
+    served = SimpleNamespace(content=CONTENT, statuses=[], cut_after=[], requests=[])
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            served.answer(self)
+            served.requests.append((self.path, self.headers.get("Authorization")))
+            self.send_response(served.statuses.pop(0) if served.statuses else 200)
+            self.send_header("Content-Length", str(len(served.content)))
+            self.end_headers()
+            self.wfile.write(served.content[: served.cut_after.pop(0) if served.cut_after else None])
 
         def log_message(self, *args):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
-        served.port = http.server_port
+        served.url = f"http://127.0.0.1:{http.server_port}/data/file.bin"
         thread = threading.Thread(target=http.serve_forever, args=(0.01,))
         thread.start()
         yield served

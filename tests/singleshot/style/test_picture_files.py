@@ -18,7 +18,6 @@ from singleshot.errors import UserError
 from singleshot.io import images
 from singleshot.io.colour_profiles import from_srgb, to_srgb
 from singleshot.io.images import read_animation
-from singleshot.style import picture_files as module
 from singleshot.style.apply.light import bounded
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.picture_files import stylize_pictures, stylize_stream
@@ -57,9 +56,8 @@ def stylized(network, pixels):
 
 def save(path, image=None, **options):
     path.parent.mkdir(parents=True, exist_ok=True)
-    image = (
-        Image.fromarray(PIXELS if image is None else image) if not isinstance(image, Image.Image) else image
-    )
+    if not isinstance(image, Image.Image):
+        image = Image.fromarray(PIXELS if image is None else image)
     image.save(path, **options)
     return path
 
@@ -71,17 +69,12 @@ def test_every_orientation_is_shown_as_before(network, tmp_path, suffix, orienta
     exif[ExifTags.Base.Orientation] = orientation
     exif[ExifTags.Base.Artist] = "Ada"
     source = save(tmp_path / f"a.{suffix}", exif=exif)
-    same, other = tmp_path / "same", tmp_path / "other"
-    run(network, source, same, settings=StylizeSettings(strength=0))
-    run(network, source, other)
+    (target,) = run(network, source, tmp_path / "out")
     before = shown(source)
     assert before.shape == ((40, 56, 3) if orientation < 5 else (56, 40, 3))
-    lossless = suffix in ("png", "tif")
-    difference = np.abs(shown(same / source.name).astype(int) - before)
-    assert difference.max() == 0 if lossless else difference.mean() < 3
-    difference = np.abs(shown(other / source.name).astype(int) - stylized(network, before))
-    assert difference.max() == 0 if lossless else difference.mean() < 12
-    with Image.open(other / source.name) as image:
+    difference = np.abs(shown(target).astype(int) - stylized(network, before))
+    assert difference.max() == 0 if suffix in ("png", "tif") else difference.mean() < 12
+    with Image.open(target) as image:
         assert image.getexif()[ExifTags.Base.Artist] == "Ada"
         assert image.getexif().get(ExifTags.Base.Orientation, 1) == 1
 
@@ -153,17 +146,6 @@ def test_a_grey_profile_is_not_kept_for_colours(network, tmp_path, grey):
         assert "icc_profile" not in image.info
 
 
-def test_a_telephones_jpeg_with_more_after_it(network, tmp_path):
-    source = tmp_path / "a.jpg"
-    first, second = Image.fromarray(PIXELS), Image.fromarray(PIXELS[:20])
-    first.save(source, "MPO", save_all=True, append_images=[second])
-    with Image.open(source) as image:
-        assert image.format == "MPO"
-    (target,) = run(network, source, tmp_path / "out")
-    with Image.open(target) as image:
-        assert (image.format, image.size) == ("JPEG", (56, 40))
-
-
 def test_a_picture_that_cannot_be_encoded_costs_no_other(network, tmp_path, monkeypatch):
     exif = Image.Exif()
     exif[ExifTags.Base.Artist] = "Ada"
@@ -196,39 +178,13 @@ def test_damaged_exif_costs_nothing_but_itself(network, tmp_path, monkeypatch, c
     assert "a.jpg: its EXIF is damaged" in caplog.text
 
 
-def test_batches_are_of_one_size_and_give_what_single_pictures_give(network, tmp_path, monkeypatch):
-    for i, height in enumerate((40, 40, 40, 30, 40)):
-        save(tmp_path / f"in/{i}.png", np.roll(PIXELS, i, axis=1)[:height])
-    sizes = []
-
-    def spy(network, pictures, settings):
-        sizes.append(tuple(pictures.shape))
-        return stylize(network, pictures, settings)
-
-    monkeypatch.setattr(module, "stylize", spy)
-    single = run(network, tmp_path / "in", tmp_path / "single")
-    sizes.clear()
-    batched = run(network, tmp_path / "in", tmp_path / "batched", batch_size=2)
-    assert sizes == [(2, 3, 40, 56), (1, 3, 40, 56), (1, 3, 30, 56), (1, 3, 40, 56)]
-    for one, other in zip(single, batched, strict=True):
-        assert (
-            np.abs(shown(one).astype(int) - shown(other)).max() <= 2
-        )  # products of other sizes round otherwise
-
-
-def standard(monkeypatch, content):
-    """Standard input of that content; what goes to standard output."""
-    output = io.BytesIO()
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
-    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=output))
-    return output
-
-
 @pytest.mark.parametrize("file_format", ["PNG", "JPEG"])
 def test_from_standard_input_to_standard_output(network, monkeypatch, file_format):
     content = io.BytesIO()
     Image.fromarray(PIXELS).save(content, file_format)
-    output = standard(monkeypatch, content.getvalue())
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content.getvalue())))
+    monkeypatch.setattr(sys, "stdout", SimpleNamespace(buffer=output))
     stylize_stream(network, None, StylizeSettings())
     with Image.open(output) as image, Image.open(content) as before:
         assert image.format == file_format
@@ -250,16 +206,13 @@ def test_pictures_that_cannot_be_read_do_not_keep_the_others_from_being_written(
         run(network, directory, tmp_path / "out")
     first, *lines = str(caught.value).splitlines()
     assert first == "4 of 6 pictures were not stylised:"
-    for line, (name, reason) in zip(
-        lines,
-        {
-            "cut.jpg": "can't be read as a picture",
-            "pages.tif": "has 3 pages",
-            "text.jpg": "can't be read as a picture",
-            "tiny.png": "is 56x4 px; sides have to be 5 or more",
-        }.items(),
-        strict=True,
-    ):
+    said = {
+        "cut.jpg": "can't be read",
+        "pages.tif": "3 pages",
+        "text.jpg": "can't be read",
+        "tiny.png": "56x4",
+    }
+    for line, (name, reason) in zip(lines, said.items(), strict=True):
         assert f"{name}: " in line
         assert reason in line
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "z.png"]
@@ -337,11 +290,12 @@ def test_texts_are_kept(network, tmp_path, name):
             assert image.info["photoshop"][0x0404].endswith(b"Hello")
 
 
-@pytest.mark.parametrize("name", ["a.heic", "a.avif", "a.jp2", "a.bmp", "a.gif"])
+@pytest.mark.parametrize("name", ["a.heic", "a.avif", "a.jp2", "a.bmp", "a.gif", "a.mpo"])
 def test_formats_of_phones_and_archives_are_kept(network, tmp_path, name):
-    source = save(tmp_path / name)
+    more = {"save_all": True, "append_images": [Image.fromarray(PIXELS[:20])]} if name == "a.mpo" else {}
+    source = save(tmp_path / name, **more)
     (target,) = run(network, source, tmp_path / "out")
     with Image.open(source) as before, Image.open(target) as after:
-        assert (after.format, after.size) == (before.format, (56, 40))
+        assert (after.format, after.size) == ({"MPO": "JPEG"}.get(before.format, before.format), (56, 40))
         difference = np.asarray(after.convert("RGB")).astype(int) - stylized(network, shown(source))
     assert np.abs(difference).mean() < 16  # a palette, or lossy noise

@@ -32,9 +32,6 @@ def test_grey_is_a_half_and_no_mask_is_everywhere(tmp_path):
     placed = within(ORIGINAL, RESULT, read_mask(tmp_path / "grey.png", invert=False), keep_faces=False)
     assert np.abs(placed.astype(int) - 125).max() <= 1
     assert within(ORIGINAL, RESULT, None, keep_faces=False) is RESULT
-
-
-def test_a_mask_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match=r"none\.png: "):
         read_mask(tmp_path / "none.png", invert=False)
 

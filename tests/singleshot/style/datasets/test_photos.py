@@ -3,7 +3,6 @@
 import io
 import multiprocessing
 import pickle
-import struct
 import zipfile
 
 import numpy as np
@@ -36,10 +35,6 @@ def photos(tmp_path):
     return PhotoSet.open(archive(tmp_path, {name: plain(color) for name, color in COLORS.items()}))
 
 
-def detailed(height=70, width=100):
-    return torch.rand(3, height, width, generator=Generator().manual_seed(0))
-
-
 def name_of(crop):
     """Which of COLORS a crop shows."""
     mean = crop.mean(dim=(1, 2)) * 255
@@ -49,19 +44,12 @@ def name_of(crop):
 def test_shards_make_one_set_whatever_their_number(tmp_path):
     contents = {name: plain(color) for name, color in COLORS.items()}
     whole = PhotoSet.open(archive(tmp_path / "whole", contents))
+    assert (whole.read("c").shape, whole.read("c", short_side=20).shape) == ((3, 40, 60), (3, 20, 30))
     for i, name in enumerate("bdeca"):
         archive(tmp_path / "shards" / str(i), {name: contents[name]})
     shards = PhotoSet.open(tmp_path / "shards")
     assert list(whole.names) == list(shards.names) == list("abcde")
     assert torch.equal(whole.batch(3, 1, 4, 32, augment=True), shards.batch(3, 1, 4, 32, augment=True))
-
-
-def test_reads_a_photo_by_name(photos):
-    assert len(photos) == 5
-    read = photos.read("c")
-    assert read.shape == (3, 40, 60)
-    assert name_of(read) == "c"
-    assert photos.read("c", short_side=20).shape == (3, 20, 30)
 
 
 def test_no_archive_a_damaged_archive_and_doubles_are_named(tmp_path):
@@ -72,18 +60,16 @@ def test_no_archive_a_damaged_archive_and_doubles_are_named(tmp_path):
     with pytest.raises(UserError, match=r"another archive in .* has a too"):
         PhotoSet.open(tmp_path)
     whole = path.read_bytes()
-    inside, offset = bytearray(whole), bytearray(whole)
+    inside = bytearray(whole)
     inside[300] ^= 1
-    # Python's zipfile subtracts the difference from every photo's position, which is negative then.
-    offset[-6:-2] = struct.pack("<I", struct.unpack("<I", whole[-6:-2])[0] + 1000)
-    for content in (whole[:-30], inside, offset):
+    for content in (whole[:-30], inside):
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"0/photos\.zip: damaged"):
             PhotoSet.open(path.parent).read("a")
 
 
 def test_without_augmentation_it_is_pillows_resize_and_centre_crop(tmp_path):
-    content = encode_png(detailed())
+    content = encode_png(torch.rand(3, 70, 100, generator=Generator().manual_seed(0)))
     photos = PhotoSet.open(archive(tmp_path, {"a": content}))
     image = Image.open(io.BytesIO(content)).resize((46, 32), Image.Resampling.LANCZOS)  # 100·32/70 = 45.7
     expected = np.asarray(image.crop((7, 0, 39, 32)), np.float32).transpose(2, 0, 1) / 255

@@ -25,21 +25,15 @@ def test_visible_by_hand():
     assert (visible(forward, backward) == (np.arange(8) < 6)).all()
 
 
-def test_constant_flicker_by_hand(scene):
-    """A still video; every other frame of its stylised one is 51/255 = 0.2 brighter: E = 3·0.2² = 0.12."""
-    original = pan(scene, 1, dx=0) * 4
+@pytest.mark.parametrize("dx", [0, 2])
+def test_constant_flicker_by_hand(scene, dx):
+    """Every other frame of the stylised video is 51/255 = 0.2 brighter: E = 3·0.2² = 0.12."""
+    original = pan(scene, 4, dx=dx)
     stylized = [np.full_like(frame, 100 + 51 * (n % 2)) for n, frame in enumerate(original)]
     error = warping_error(iter(original), iter(stylized))
-    assert error.original == pytest.approx(0, abs=1e-6)
+    assert error.original == pytest.approx(0, abs=1e-6 if dx == 0 else 1e-3)
     assert error.stylized == pytest.approx(0.12, rel=1e-5)
-
-
-def test_flicker_under_motion_by_hand(scene):
-    original = pan(scene, 4, dx=2)
-    stylized = [np.full_like(frame, 100 + 51 * (n % 2)) for n, frame in enumerate(original)]
-    error = warping_error(original, stylized)
-    assert error.stylized == pytest.approx(0.12, rel=1e-5)
-    assert error.relative == error.stylized / error.original > 100
+    assert dx == 0 or error.relative == error.stylized / error.original > 100
 
 
 def test_videos_that_do_not_belong_together(scene):

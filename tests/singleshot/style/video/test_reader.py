@@ -1,5 +1,6 @@
 import gc
 import logging
+import wave
 from fractions import Fraction
 from itertools import pairwise
 
@@ -14,12 +15,14 @@ from singleshot.errors import UserError
 from singleshot.io.h264 import BT709
 from singleshot.style.video.reader import probe, read_frames, read_segment
 
+HEVC = "log-level=none:keyint=12:min-keyint=12"
 KINDS = {
     "mp4": {},
     "mov": {"codec": "libx264", "options": {"x264-params": "open-gop=1:bframes=3:scenecut=0"}},
     "mkv": {"sound": ["flac"]},
     "webm": {"codec": "libvpx-vp9", "sound": ["libopus"], "options": {"deadline": "realtime"}},
-    "ts": {"sound": ["aac"]},
+    "ts": {"sound": ["aac"], "options": {"x264-params": "open-gop=1:bframes=4:scenecut=0:b-adapt=0"}},
+    "hevc.mp4": {"codec": "libx265", "options": {"x265-params": f"{HEVC}:open-gop=1:bframes=4"}},
     "avi": {"sound": ["libmp3lame"]},
     "mpg": {"codec": "mpeg2video", "rate": Fraction(25), "options": {"bf": "2"}},
     "h264": {},
@@ -29,44 +32,21 @@ KINDS = {
 FFmpeg can't seek in swf."""
 
 
-@pytest.fixture(params=KINDS)
-def video(request, tmp_path):
-    return make_video(tmp_path / f"video.{request.param}", **KINDS[request.param])
-
-
-def test_every_container_gives_all_frames_at_exact_times(video):
-    info = probe(video)
-    rate = KINDS[video.suffix[1:]].get("rate", NTSC)
+@pytest.mark.parametrize("suffix", KINDS)
+def test_every_container_gives_all_frames_at_exact_times_and_all_segments(tmp_path, suffix):
+    video = make_video(tmp_path / f"video.{suffix}", **KINDS[suffix])
+    info, frames = probe(video), list(read_frames(video))
+    rate = KINDS[suffix].get("rate", NTSC)
     assert (info.width, info.height, info.frame_rate, info.frames) == (64, 48, rate, 30)
     assert [time * info.time_base for time in info.timestamps] == [n / rate for n in range(30)]
     assert info.end * info.time_base == 30 / rate
     assert info.expected_frames == 30
-    assert [number_of(frame) for frame in read_frames(video)] == list(range(30))
-
-
-def test_a_segment_has_the_frames_that_decoding_from_the_start_gives(video):
-    info, frames = probe(video), list(read_frames(video))
+    assert [number_of(frame) for frame in frames] == list(range(30))
     bounds = [0, 1, 7, 11, 12, 13, 23, 30]  # keyframes are 0, 12 and 24 in most
     for start, stop in pairwise(bounds):
         np.testing.assert_array_equal(
             list(read_segment(video, info.segment(start, stop))), frames[start:stop], strict=True
         )
-
-
-OPEN = {
-    "h264.ts": ("libx264", {"x264-params": "open-gop=1:bframes=4:scenecut=0:b-adapt=0"}),
-    "hevc.mp4": ("libx265", {"x265-params": "log-level=none:open-gop=1:keyint=12:min-keyint=12:bframes=4"}),
-    "mpeg2.mpg": ("mpeg2video", {"bf": "2"}),
-}
-
-
-@pytest.mark.parametrize("name", OPEN)
-def test_groups_of_pictures_that_refer_to_the_one_before(tmp_path, name):
-    codec, options = OPEN[name]
-    video = make_video(tmp_path / name, codec=codec, options=options, rate=Fraction(25))
-    info = probe(video)
-    read = [number_of(frame) for n in range(30) for frame in read_segment(video, info.segment(n, n + 1))]
-    assert read == list(range(30))
 
 
 def test_frames_are_streamed(tmp_path):
@@ -83,6 +63,24 @@ def test_frames_are_streamed(tmp_path):
     assert max(alive) - alive[0] <= 5  # one packet may give several
 
 
+def encoded(path, frames, codec="libx264", pix_fmt="yuv420p", options=None, matrix=None, scale=1, **tags):
+    """A video of frames (RGB, or with an opacity), with tags of colours."""
+    height, width, channels = frames[0].shape
+    with av.open(path, "w") as container:
+        stream = container.add_stream(codec, rate=25, options=options)
+        stream.width, stream.height, stream.pix_fmt = width, height, pix_fmt
+        for name, code in tags.items():
+            setattr(stream.codec_context, name, code)
+        for pixels in frames:
+            frame = VideoFrame.from_ndarray(pixels, format="rgba" if channels == 4 else "rgb24")
+            frame = frame.reformat(format=pix_fmt, dst_colorspace=matrix, dst_color_range=matrix and scale)
+            if "color_trc" not in tags:
+                frame.colorspace = frame.color_range = 2
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return path
+
+
 @pytest.mark.parametrize("rotation", [90, 180, 270])
 def test_rotated_videos_are_turned_as_opencv_turns_them(tmp_path, rotation):
     video = make_video(tmp_path / "video.mov", frames=2, rotation=rotation)
@@ -95,16 +93,6 @@ def test_rotated_videos_are_turned_as_opencv_turns_them(tmp_path, rotation):
 def test_mirrored_videos_are_mirrored(tmp_path):
     frame = next(read_frames(make_video(tmp_path / "video.mp4", frames=2, mirrored=True)))
     assert np.abs(frame[:, ::-1].astype(int) - numbered(0)).mean() < 5
-
-
-def test_raw_pictures_may_be_stored_bottom_up(tmp_path):
-    video = make_video(tmp_path / "video.avi", frames=3, codec="rawvideo", pix_fmt="bgr24")
-    frames, content = list(read_frames(video)), bytearray(video.read_bytes())
-    height = content.index(b"strf") + 16  # of the BITMAPINFOHEADER; negative where the top row comes first
-    content[height : height + 4] = (48).to_bytes(4, "little")
-    video.write_bytes(content)
-    assert len(set(probe(video).checksums)) == 3
-    np.testing.assert_array_equal(list(read_frames(video)), [frame[::-1] for frame in frames])
 
 
 def test_a_variable_rate_keeps_its_times(tmp_path):
@@ -137,39 +125,19 @@ def test_lost_frames_leave_gaps_in_a_constant_rate(tmp_path):
 
 @pytest.mark.parametrize(("matrix", "scale"), [(1, 1), (1, 2), (6, 1), (5, 2)], ids=str)
 def test_colours_are_those_that_were_encoded(tmp_path, matrix, scale):
-    path = tmp_path / "video.mp4"
-    with av.open(path, "w") as container:
-        stream = container.add_stream("libx264", rate=25, options={"crf": "4"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv444p"
-        context = stream.codec_context
-        context.colorspace, context.color_range, context.color_primaries, context.color_trc = (
-            matrix,
-            scale,
-            1,
-            1,
-        )
-        frame = VideoFrame.from_ndarray(numbered(5))
-        container.mux(
-            stream.encode(frame.reformat(format="yuv444p", dst_colorspace=matrix, dst_color_range=scale))
-        )
-        container.mux(stream.encode(None))
-    assert np.abs(next(read_frames(path)).astype(int) - numbered(5)).max() <= 5
+    tags = {"colorspace": matrix, "color_range": scale, "color_primaries": 1, "color_trc": 1}
+    options, frame = {"crf": "4"}, numbered(5)
+    path = encoded(tmp_path / "a.mp4", [frame], "libx264", "yuv444p", options, matrix, scale, **tags)
+    assert np.abs(next(read_frames(path)).astype(int) - frame).max() <= 5
 
 
 def test_untagged_colours_of_hd_are_bt709(tmp_path):
-    path = tmp_path / "video.mp4"
-    with av.open(path, "w") as container:
-        stream = container.add_stream("libx264", rate=25, options={"crf": "4", "preset": "ultrafast"})
-        stream.width, stream.height, stream.pix_fmt = 128, 720, "yuv444p"
-        frame = VideoFrame.from_ndarray(numbered(5, 128, 720))
-        frame = frame.reformat(format="yuv444p", dst_colorspace=1, dst_color_range=1)
-        frame.colorspace = frame.color_range = 2
-        container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    assert np.abs(next(read_frames(path)).astype(int) - numbered(5, 128, 720)).max() <= 5
+    options, frame = {"crf": "4", "preset": "ultrafast"}, numbered(5, 128, 720)
+    path = encoded(tmp_path / "video.mp4", [frame], "libx264", "yuv444p", options, matrix=1)
+    assert np.abs(next(read_frames(path)).astype(int) - frame).max() <= 5
 
 
-@pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 def test_a_truncated_video_is_read_up_to_its_end_with_a_warning(tmp_path, caplog, suffix):
     video = make_video(tmp_path / f"video.{suffix}", frames=60)
     whole = dict(zip(probe(video).pts, read_frames(video), strict=True))
@@ -177,8 +145,6 @@ def test_a_truncated_video_is_read_up_to_its_end_with_a_warning(tmp_path, caplog
     with caplog.at_level(logging.WARNING):
         info = probe(video)
     assert 5 < info.frames < 60
-    if suffix == "ts":  # a stream for broadcast, which doesn't say how long it is
-        return
     assert info.expected_frames == 60
     assert f"{video}: decoded {info.frames} of 60 frames" in caplog.text
     np.testing.assert_array_equal(list(read_frames(video)), [whole[pts] for pts in info.pts])
@@ -209,18 +175,12 @@ def test_what_is_no_video_is_named(tmp_path):
         path.write_text("no video\n" * 100)
     empty.touch()
     video = make_video(tmp_path / "video.mp4", frames=5, sound=["aac"])
-    whole = video.read_bytes()
-    cut.write_bytes(whole[:400])
-    sound, blank = tmp_path / "sound.m4a", tmp_path / "blank.mp4"
-    with av.open(video) as both, av.open(sound, "w", format="mp4") as out:
-        stream = out.add_stream_from_template(both.streams.audio[0])
-        for packet in filter(lambda packet: packet.size, both.demux(audio=0)):
-            packet.stream = stream
-            out.mux(packet)
-    data = whole.index(b"mdat") + 4
-    end = data - 8 + int.from_bytes(whole[data - 8 : data - 4], "big")
-    blank.write_bytes(whole[:data] + bytes(end - data) + whole[end:])
-    for path in (tmp_path / "missing.mp4", text, named_mp4, empty, cut, sound, blank):
+    cut.write_bytes(video.read_bytes()[:400])
+    sound = tmp_path / "sound.wav"
+    with wave.open(str(sound), "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(bytes(16000))
+    for path in (tmp_path / "missing.mp4", text, named_mp4, empty, cut, sound):
         with pytest.raises(UserError, match=f"{path}: "):
             probe(path)
     segment = probe(video).segment(2, 5)
@@ -240,14 +200,8 @@ def woven(number):
 
 @pytest.mark.parametrize("codec", ["libx264", "mpeg2video"])
 def test_interlaced_frames_are_whole_pictures(tmp_path, codec):
-    path = tmp_path / "camcorder.ts"
     options = {"flags": "+ilme+ildct", "x264-params": "tff=1", "crf": "5", "qmin": "1", "qmax": "2"}
-    with av.open(path, "w") as container:
-        stream = container.add_stream(codec, rate=25, options=options)
-        stream.width, stream.height, stream.pix_fmt = 128, 96, "yuv420p"
-        for n in range(10):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(woven(n))))
-        container.mux(stream.encode(None))
+    path = encoded(tmp_path / "camcorder.ts", [woven(n) for n in range(10)], codec, options=options)
     with av.open(path) as container:
         assert all(frame.interlaced_frame for frame in container.decode(video=0))
     frames = list(read_frames(path))
@@ -269,19 +223,11 @@ def test_progressive_frames_are_left_as_they_are(tmp_path):
 
 @pytest.mark.parametrize(("transfer", "name"), [(16, "PQ"), (18, "HLG")])
 def test_hdr_is_read_and_tagged_as_sdr(tmp_path, caplog, transfer, name):
-    path = tmp_path / "hdr.mp4"
     white = np.full((64, 64, 3), round((0.581 if name == "PQ" else 0.75) * 255), np.uint8)  # BT.2408, table 1
     white[16:32] = round((0.508 if name == "PQ" else 0.38) * 255)  # light of 100 and 26 cd/m2, not of 203
     white[32:] = 0
-    with av.open(path, "w") as container:
-        stream = container.add_stream("libx264", rate=25, options={"crf": "1"})
-        stream.width = stream.height = 64
-        stream.pix_fmt = "yuv420p"
-        context = stream.codec_context
-        context.color_primaries, context.color_trc, context.colorspace = 9, transfer, 9
-        frame = av.VideoFrame.from_ndarray(white).reformat(format="yuv420p", dst_colorspace=9)
-        container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+    tags = {"color_primaries": 9, "color_trc": transfer, "colorspace": 9}
+    path = encoded(tmp_path / "hdr.mp4", [white], options={"crf": "1"}, matrix=9, **tags)
     with caplog.at_level(logging.WARNING):
         info = probe(path)
     assert f"hdr.mp4: is HDR ({name}); the result is mapped to SDR" in caplog.text
@@ -303,26 +249,13 @@ def test_hdr_is_read_and_tagged_as_sdr(tmp_path, caplog, transfer, name):
 def test_transparent_frames_are_laid_over_black_and_that_is_said(
     tmp_path, caplog, name, codec, pix_fmt, transfer
 ):
-    path = tmp_path / name
     rgba = np.full((64, 64, 4), (200, 200, 200, 255), np.uint8)
     rgba[:, 32:, 3] = 0
-    with av.open(path, "w") as container:
-        stream = container.add_stream(codec, rate=25)
-        stream.width = stream.height = 64
-        stream.pix_fmt = pix_fmt
-        stream.codec_context.color_trc = transfer
-        for _ in range(3):
-            container.mux(
-                stream.encode(av.VideoFrame.from_ndarray(rgba, format="rgba").reformat(format=pix_fmt))
-            )
-        container.mux(stream.encode(None))
+    path = encoded(tmp_path / name, [rgba] * 3, codec, pix_fmt, color_trc=transfer)
     with caplog.at_level(logging.WARNING):
         info = probe(path)
     assert info.frames == 3
-    assert (
-        f"{name}: has an alpha channel, which H.264 has not; what is transparent is laid over black"
-        in caplog.text
-    )
+    assert f"{name}: has an alpha channel" in caplog.text
     for frame in read_frames(path):
         assert transfer != 1 or np.abs(frame[:, 4:24].astype(int) - 200).max() <= 6
         assert frame[:, 4:24].min() > 100
