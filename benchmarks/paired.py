@@ -71,13 +71,6 @@ class Comparison(Generic[Key]):
     disturbed: int
     """Number of these rounds that were disturbed; they count if there were too few undisturbed ones."""
 
-    @property
-    def remark(self) -> str:
-        """The sentence to print below a table."""
-        return (
-            f"Medians of {len(self.rounds)} rounds (smallest to largest), {self.disturbed} of them disturbed."
-        )
-
     def seconds(self, variant: Key) -> Seconds:
         """Medians over the rounds."""
         return Seconds(
@@ -130,18 +123,17 @@ def _busy(seconds: Mapping[Key, Seconds]) -> float:
     return min(each.busy for each in seconds.values())
 
 
-def heading(*packages: str, device: str | None = None, threads: int = 1) -> str:
+def heading(*packages: str, threads: int = 1) -> str:
     """The lines above a table: the command, then the date, the machine and the versions.
 
     Args:
         packages: installed packages whose versions matter.
-        device: name of the GPU; by default, the name of the processor.
         threads: number of threads that compute.
     """
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     cores = f"{joblib.cpu_count()} cores, {threads} thread{'s' * (threads > 1)}"
     command = shlex.join(["python", *sys.orig_argv[1:]])
-    return f"`{command}`\n\n{date.today()}, {device or processor()}, {cores}, {versions}\n"
+    return f"`{command}`\n\n{date.today()}, {processor()}, {cores}, {versions}\n"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -40,7 +40,6 @@ LOOK: dict[Any, Any] = {  # Any: matplotlib's type stubs enumerate all keys
     "text.color": INK,
     "axes.edgecolor": MUTED,
     "axes.labelcolor": INK,
-    "axes.titlesize": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
