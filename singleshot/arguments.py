@@ -74,30 +74,18 @@ def _told(who: str, parameters: list[str] | None = None) -> Iterator[None]:
         raise UserError(f"{who}{name} is {shown(first['input'])}; {first['msg']}") from error
 
 
-def new_file(path: str | Path, example: str) -> Path:
-    """The path of a file that is to be written; its folder is made.
+@contextlib.contextmanager
+def writing(path: str | Path, example: str) -> Iterator[Path]:
+    """The path of a file that is to be written in this context; its folder is made.
 
     Raises:
-        UserError: it is a folder or a device, or its folder can't be made.
+        UserError: it is a folder, or can't be written.
     """
     file = Path(path)
     if file.is_dir():
         raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
-    if file.exists() and not file.is_file():  # which writing would replace by a file
-        raise UserError(f"{file}: a device or a pipe; give the path of a file")
-    with writing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    return file
-
-
-@contextlib.contextmanager
-def writing(file: Path) -> Iterator[None]:
-    """Tell why a file can't be written.
-
-    Raises:
-        UserError: it can't.
-    """
     try:
-        yield
+        file.parent.mkdir(parents=True, exist_ok=True)
+        yield file
     except (OSError, SafetensorError) as error:
         raise UserError(f"{file}: can't be written ({in_a_line(error)}); give another path") from error

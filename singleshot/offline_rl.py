@@ -29,7 +29,7 @@ from annotated_types import Gt, Lt
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
-from singleshot.arguments import Count, Seed, checked, new_file, settings, shown, writing
+from singleshot.arguments import Count, Seed, checked, settings, shown, writing
 from singleshot.errors import UserError
 from singleshot.pruning.masks import LayerCount, PruningConfig
 from singleshot.pruning.pruner import ScoreFunction, name_of
@@ -56,8 +56,6 @@ logger = logging.getLogger(__name__)
 RECORDS = 100
 """Number of records of the losses in a training."""
 Sparsity = Annotated[float, Gt(0), Lt(1)]
-OPSETS = 18, 25
-"""The lowest and the highest version of ONNX's operators that PyTorch's exporter is sure to write."""
 
 
 class Dataset:
@@ -129,11 +127,6 @@ class Dataset:
     def __len__(self) -> int:
         """Number of transitions."""
         return len(self.transitions)
-
-    def __repr__(self) -> str:
-        """The dataset's sizes."""
-        states, actions = self.transitions.state_size, self.transitions.action_size
-        return f"Dataset({len(self):,} transitions, states of {states} numbers, actions of {actions})"
 
 
 class TrainedAgent:
@@ -237,8 +230,8 @@ class TrainedAgent:
         Raises:
             UserError: the path is a folder or can't be written, or the agent has not been trained.
         """
-        agent, file = self.agent, new_file(path, "agent.safetensors")
-        with writing(file):
+        agent = self.agent
+        with writing(path, "agent.safetensors") as file:
             agent.save(file)
 
     @checked
@@ -263,16 +256,13 @@ class TrainedAgent:
             raise UserError(
                 f"export needs more packages ({error}): pip install '.[export]' in the checkout"
             ) from error
-        file = new_file(path, "agent.onnx")
-        network = policy_network(agent, forms_of(agent.spec)[-1])
-        with tempfile.TemporaryDirectory() as directory:
+        with writing(path, "agent.onnx") as file, tempfile.TemporaryDirectory() as directory:
+            network = policy_network(agent, forms_of(agent.spec)[-1])
             source = Path(directory) / "agent.safetensors"
             agent.save(source)
-            card = card_of(network, file.stem, "unknown", source)
-        graph = to_onnx(network, card, opset)
-        if graph.opset_import[0].version != opset:  # which PyTorch doesn't say
-            raise UserError(f"opset is {opset}, PyTorch writes {OPSETS[0]} to {OPSETS[1]}; give one of these")
-        with writing(file):
+            graph = to_onnx(network, card_of(network, file.stem, "unknown", source), opset)
+            if graph.opset_import[0].version != opset:  # which PyTorch doesn't say
+                raise UserError(f"opset is {opset}; PyTorch's exporter writes 18 to 25, give one of these")
             onnx.save(graph, file)
 
 

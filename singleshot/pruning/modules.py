@@ -41,11 +41,6 @@ WHOLE = nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm
 """Layers whose parameters are never pruned, unless another layer has them, too."""
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments and keywords of a model's call."""
-CHECKPOINTING = (
-    "loss(model) uses activation checkpointing, which needs the weights again; turn it off to prune"
-)
-ModelScope = Literal["network", "layer"]
-"""Group of weights that compete to be kept."""
 
 
 def prunable(model: nn.Module) -> Weights:
@@ -91,7 +86,7 @@ def prune(
     sparsity: float,
     method: str | ScoreFunction = "snip",
     *,
-    scope: ModelScope = "network",
+    scope: Literal["network", "layer"] = "network",
     iterations: Count | None = None,
     seed: Seed = 0,
 ) -> Masks:
@@ -261,7 +256,8 @@ class _LossOf(nn.Module):
 
     def differentiable(self, weights: Weights) -> Tensor:
         """The loss with other weights, on which it has to depend: else all scores would be zero."""
-        with torch.autograd.graph.disable_saved_tensors_hooks(CHECKPOINTING):
+        checkpointing = "the loss uses activation checkpointing, which needs the weights again; turn it off"
+        with torch.autograd.graph.disable_saved_tensors_hooks(checkpointing):
             value = self.of_weights(weights)
         if not value.requires_grad:
             raise UserError("loss(model) does not depend on the weights; return a loss with gradients")

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from singleshot.arguments import checked, new_file, writing
+from singleshot.arguments import checked, writing
 from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
 from singleshot.style.apply.regions import placed
@@ -51,8 +51,7 @@ class Style:
         Raises:
             UserError: the path is a folder or can't be written.
         """
-        file = new_file(path, "style.safetensors")
-        with writing(file):
+        with writing(path, "style.safetensors") as file:
             save_model(self.network, self.card, file)
 
     def __call__(

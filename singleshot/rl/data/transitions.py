@@ -144,25 +144,11 @@ class Transitions:
             return cls.cast(*arrays, bounds=bounds).check(path)
 
     @classmethod
-    def cast(
-        cls,
-        observations: NDArray,
-        actions: NDArray,
-        rewards: NDArray,
-        next_observations: NDArray,
-        terminals: NDArray,
-        *,
-        bounds: ActionBounds | None = None,
-    ) -> Self:
-        """Make transitions from arrays of any numeric type, cast to float32, or bool for `terminals`."""
-        return cls(
-            np.asarray(observations, np.float32),
-            np.asarray(actions, np.float32),
-            np.asarray(rewards, np.float32),
-            np.asarray(next_observations, np.float32),
-            np.asarray(terminals, np.bool_),
-            bounds,
-        )
+    def cast(cls, *arrays: NDArray, bounds: ActionBounds | None = None) -> Self:
+        """Make transitions from the arrays :data:`ARRAYS` of any numeric type, cast to their own."""
+        *numbers, terminals = arrays
+        s, a, r, s2 = (np.asarray(each, np.float32) for each in numbers)
+        return cls(s, a, r, s2, np.asarray(terminals, np.bool_), bounds)
 
 
 ARRAYS = tuple(f.name for f in fields(Transitions) if f.name != "bounds")

@@ -41,13 +41,7 @@ class Environments:
     :meth:`median_episodes`.
     """
 
-    def __init__(
-        self,
-        environment: Environment,
-        agents: int,
-        seeds: Sequence[int],
-        cores: int = 1,
-    ) -> None:
+    def __init__(self, environment: Environment, agents: int, seeds: Sequence[int], cores: int = 1) -> None:
         self.environment = environment
         self.shape = agents, len(seeds)
         every = list(seeds) * agents  # by agent, then episode

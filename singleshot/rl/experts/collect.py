@@ -29,11 +29,7 @@ simulation is chaotic: a last bit that another processor rounds otherwise would 
 
 
 def roll_out(
-    policy: ExpertFunction,
-    environment: Environment,
-    action_noise: float,
-    seed: int,
-    width: int = LOCKSTEP,
+    policy: ExpertFunction, environment: Environment, action_noise: float, seed: int, width: int = LOCKSTEP
 ) -> Iterator[Episode]:
     """Episodes 0, 1, 2, … of `policy` without end, `width` of them stepped together.
 

@@ -261,9 +261,7 @@ class Stack:
         """
         updates = {int(agent["update"]) if agent else 0 for agent in agents}
         if len(updates) > 1:
-            raise ValueError(
-                f"a stack's agents have to be at the same update, these are at {sorted(updates)}"
-            )
+            raise ValueError(f"a stack's agents have to be at the same update, not at {sorted(updates)}")
         if not any(agents):
             return
         self.update = updates.pop()
