@@ -169,11 +169,13 @@ def check_joinable(address: str) -> None:
 
 
 def not_code(root: Path) -> list[str]:
-    """Patterns, as in `.gitignore`, of all in a checkout's root but its Python modules and packages.
+    """Patterns, as in `.gitignore`, of all in a checkout's root but dvc.yaml, Python modules and packages.
 
-    A user's own modules, e.g. of environments, lie there as well.
+    A user's own modules, e.g. of environments, lie there as well. The catalog reads dvc.yaml.
     """
     names = (
-        path.name for path in root.iterdir() if path.suffix != ".py" and not (path / "__init__.py").exists()
+        path.name
+        for path in root.iterdir()
+        if path.suffix != ".py" and path.name != "dvc.yaml" and not (path / "__init__.py").exists()
     )
     return ["/" + re.sub(r"([\[\]*?!#\\ ])", r"\\\1", name) for name in sorted(names)]

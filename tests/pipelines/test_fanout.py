@@ -169,13 +169,14 @@ def test_a_cluster_that_can_not_be_joined_is_one_clear_error(store, monkeypatch,
 
 def test_code_is_sent_to_a_cluster_also_modules_of_the_users_own_and_nothing_else(tmp_path):
     """Ray excludes patterns as of .gitignore: a folder `old [1]` was sent, and a module cart.py was not."""
-    for name in ("singleshot/__init__.py", "cart.py", "carts/__init__.py", "old [1]/a", "#old!/a", "data/a"):
+    code = {"singleshot/__init__.py", "cart.py", "carts/__init__.py", "dvc.yaml"}
+    for name in (*code, "old [1]/a", "#old!/a", "data/a"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     excluded = pathspec.GitIgnoreSpec.from_lines(not_code(tmp_path))
     sent = {file for file in tmp_path.rglob("*") if not excluded.match_file(file.relative_to(tmp_path))}
     names = {file.relative_to(tmp_path).as_posix() for file in sent if file.is_file()}
-    assert names == {"singleshot/__init__.py", "cart.py", "carts/__init__.py"}
+    assert names == code
 
 
 def test_batches_stack_only_what_may_be_stacked_and_stands_at_the_same_step(store):
