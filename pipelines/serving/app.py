@@ -195,6 +195,8 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         answer = ActAnswer(action=action.tolist(), policy=name)
         return Response(answer.model_dump_json(), media_type="application/json")
 
+    app.router.routes.insert(0, app.router.routes.pop())  # it is looked for first
+
     @app.post(
         "/stylize/{style:path}",
         response_class=Response,
@@ -302,7 +304,7 @@ def _known(kind: str, name: str, there: Sequence[str] | dict[str, Any]) -> str:
 def _described(model: Model) -> dict[str, Any]:
     values = asdict(model.card)
     values["details"].pop("labels", None)  # 1,000 words
-    return {"name": model.name, "pruner": model.pruner, "painting": model.painting is not None, **values}
+    return {"name": model.name, "painting": model.painting is not None, **values}
 
 
 async def _picture(request: Request) -> bytes:

@@ -1,8 +1,6 @@
 """The graphs that are served."""
 
-import contextlib
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,15 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.catalog.paths import LEARNED, PAINTINGS
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, Kind, load_onnx, read_card, unbatched_shapes
 from singleshot.io.whole_file import sha256_of, whole_file
 
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
-TRIED = {"batch": 2, "samples": 2, "height": 32, "width": 40}
-"""Sizes of the inputs with which each graph is tried."""
-_VARIANT = re.compile(r"/([\w-]+)-0\.\d+/")
 
 
 @dataclass(frozen=True)
@@ -36,12 +31,6 @@ class Model:
         if self.card.kind == "classifier":
             return str(self.card.details["architecture"])
         return self.card.cell.removeprefix("styles/")
-
-    @property
-    def pruner(self) -> str | None:
-        """The pruner of the network, from the name of its cell; None if it was not pruned."""
-        found = _VARIANT.search(self.card.cell)
-        return found[1] if found else None
 
 
 class Policy:
@@ -78,50 +67,13 @@ def find_models(directory: Path, learned: Sequence[Path] = ()) -> list[Model]:
     chosen: dict[str, Model] = {}
     for path in (*files, *learned):
         model = Model(read_card(path), path)
-        with _blamed_on(path):
-            if not (model.card.kind == "classifier" and model.card.details["weights"]["source"] == "random"):
-                there = chosen.setdefault(model.name, model)
-                # Of one form, the plain file comes before that with sparse initialisers, which opens slower.
-                chosen[model.name] = min(
-                    there, model, key=lambda own: (FORMS.index(own.card.form), own.path.stem)
-                )
+        if not (model.card.kind == "classifier" and model.card.details["weights"]["source"] == "random"):
+            there = chosen.setdefault(model.name, model)
+            # Of one form, the plain file comes before that with sparse initialisers, which opens slower.
+            chosen[model.name] = min(there, model, key=lambda it: (FORMS.index(it.card.form), it.path.stem))
     if not chosen:
         raise UserError(f"{directory}: no graph to serve; export some with `dvc repro export`")
     return [Model(chosen[name].card, chosen[name].path, _painting(chosen[name])) for name in sorted(chosen)]
-
-
-def try_models(models: Sequence[Model]) -> None:
-    """Compute each graph once, as a test.
-
-    Raises:
-        UserError: a graph can't be computed, or only for one input at once, or gives no numbers.
-    """
-    for model in models:
-        card, generator = model.card, np.random.default_rng(0)
-        with _blamed_on(model.path):
-            shapes = [each.shape_at(TRIED | dict(card.details)) for each in card.inputs]
-            inputs = {
-                each.name: generator.uniform(each.test_low, each.test_high, shape).astype(np.float32)
-                for each, shape in zip(card.inputs, shapes, strict=True)
-            }
-            outputs = load_onnx(model.path, threads=1)(**inputs)
-            answer = outputs[{"policy": "action", "style": "stylised", "classifier": "logits"}[card.kind]]
-            if not np.isfinite(answer).all():
-                raise ValueError("its answers are no numbers, nor are some weights")
-            if card.kind == "policy":
-                Policy(model)
-                str(card.details["environment"])
-
-
-@contextlib.contextmanager
-def _blamed_on(path: Path) -> Iterator[None]:
-    """A card may say anything, and fail anywhere: it is told as a line that names the file."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{path}: not as its card says ({in_a_line(error)}); export it again") from error
 
 
 def _painting(model: Model) -> Path | None:
@@ -135,24 +87,19 @@ def learned_graphs(styles: Path, graphs: Path, opset: int) -> list[Path]:
     Raises:
         UserError: a network's file is damaged.
     """
-    sources = {
-        graphs / f"{sha256_of(path)}.onnx": path for path in sorted(styles.glob("*/model.safetensors"))
-    }
-    for graph, source in sources.items():
-        if not graph.exists():
+    found = []
+    for source in sorted(styles.glob("*/model.safetensors")):
+        found.append(graphs / f"{sha256_of(source)}.onnx")
+        if not found[-1].exists():
+            import onnx
+
+            from pipelines.engine.provenance import git_commit
+            from singleshot.export.model_files import open_network
+            from singleshot.export.to_onnx import card_of, to_onnx
+
             print(f"{source.parent}: exported as ONNX, once", flush=True)
-            _export(source, graph, opset)
-    return list(sources)
-
-
-def _export(source: Path, graph: Path, opset: int) -> None:
-    import onnx
-
-    from pipelines.engine.provenance import git_commit
-    from singleshot.export.model_files import open_style
-    from singleshot.export.to_onnx import card_of, to_onnx
-
-    network = open_style(source)
-    card = card_of(network, f"styles/{source.parent.name}", git_commit(), source)
-    with whole_file(graph) as partial:
-        onnx.save(to_onnx(network, card, opset), partial)
+            network = open_network(source)
+            card = card_of(network, f"styles/{source.parent.name}", git_commit(), source)
+            with whole_file(found[-1]) as partial:
+                onnx.save(to_onnx(network, card, opset), partial)
+    return found

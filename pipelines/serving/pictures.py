@@ -34,10 +34,6 @@ READ = {
 }
 """Media types that phones, cameras and browsers make, with Pillow's names of their formats. Each further
 decoder would be exposed to clients' bytes, too."""
-ANSWERS = 5
-"""Number of classes in the answer for a picture."""
-IMPORTS_S = 600
-"""Time within which the other process has to import PyTorch."""
 Given = TypeVarTuple("Given")
 Result = TypeVar("Result")
 
@@ -81,8 +77,8 @@ class PictureProcess:
         self._process.kill()
 
     def begin(self) -> None:
-        """Import what the functions need before the first picture comes."""
-        self._thread.submit(self._process.call, IMPORTS_S, exec, "import singleshot.style.apply.strokes")
+        """Import what the functions need, in ten minutes at most, before the first picture comes."""
+        self._thread.submit(self._process.call, 600, exec, "import singleshot.style.apply.strokes")
 
 
 def _answer(function: Callable[[], Result]) -> Result | HTTPException:
@@ -134,13 +130,13 @@ def classify(
     """
     import torch
 
-    from singleshot.export.classifier import PREPARATIONS, ClassifierCard, top
+    from singleshot.export.classifier import CARDS, PREPARATIONS, top
 
     network = _network(graph, threads)
-    card = ClassifierCard.of(network.card.details)
+    card = CARDS.validate_python(network.card.details)
     prepared = PREPARATIONS[preparation](_decode(body, max_pixels), card.preprocessing)
     (logits,) = network(pictures=prepared[None].numpy())["logits"]
-    return top(torch.from_numpy(logits), card.labels, ANSWERS)
+    return top(torch.from_numpy(logits), card.labels)
 
 
 def _decode(body: bytes, max_pixels: int, min_side: int = 1) -> "Tensor":

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import threading
-import time
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -18,7 +17,7 @@ from pipelines.config.serving import ServingConfig
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.ray_cluster import cluster_address, ray_cluster
 from pipelines.serving.app import SETTINGS
-from pipelines.serving.models import Model, find_models, of_kind, try_models
+from pipelines.serving.models import Model, find_models, of_kind
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import Kind
 
@@ -37,7 +36,6 @@ def serve_forever(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         models = find_models(directory, learned)
-        try_models(models)
         if cluster_address(executor) is None:
             _serve_here(models, config, directory, learned)
         else:
@@ -57,9 +55,13 @@ def _serve_here(
     told, ended = threading.Event(), threading.Event()
 
     def tell() -> None:
-        if _answers(config, ended):
-            print(_usage(models, [_url(config.host, config.port)]), flush=True)
-            told.set()
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        while not (ended.wait(0.1) or told.is_set()):
+            with contextlib.suppress(OSError):
+                direct.open(f"{_url(host, config.port)}/readyz").close()
+                print(_usage(models, [_url(config.host, config.port)]), flush=True)
+                told.set()
 
     settings = {"config": asdict(config), "directory": str(directory), "learned": list(map(str, learned))}
     os.environ[SETTINGS] = json.dumps(settings)
@@ -96,25 +98,13 @@ def _check_port(config: ServingConfig) -> None:
         raise UserError(f"{config.host}:{config.port}: {reason}; give another --host or --port") from error
 
 
-def _answers(config: ServingConfig, ended: threading.Event) -> bool:
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while not ended.is_set():
-        with contextlib.suppress(OSError):
-            direct.open(f"{_url(host, config.port)}/readyz").close()
-            return True
-        time.sleep(0.1)
-    return False
-
-
 def _url(host: str, port: int) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # brackets: IPv6
 
 
 def _usage(models: Sequence[Model], addresses: Sequence[str]) -> str:
-    kinds: dict[Kind, str] = {"style": "styles", "policy": "policies", "classifier": "classifiers"}
-    numbers = {kind: len(of_kind(models, kind)) for kind in kinds}
-    counts = ", ".join(f"{n} {kind if n == 1 else kinds[kind]}" for kind, n in numbers.items())
+    kinds: dict[str, Kind] = {"styles": "style", "policies": "policy", "classifiers": "classifier"}
+    counts = ", ".join(f"{name}: {len(of_kind(models, kind))}" for name, kind in kinds.items())
     return (
         f"serving {counts} at {', '.join(addresses)}; Ctrl-C ends it\n"
         f"  {addresses[0]} is a page to try the networks, {addresses[0]}/docs describes the API"

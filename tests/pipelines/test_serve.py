@@ -63,7 +63,7 @@ def asking_on(address, clients=4):
         while not stop.is_set():
             try:
                 answered[act(address).status_code] += 1
-            except requests.ConnectionError:
+            except requests.RequestException:
                 answered["cut off"] += 1
 
     with ThreadPoolExecutor(clients) as pool:

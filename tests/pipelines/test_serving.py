@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-import json
 import os
 import re
 import zlib
@@ -11,9 +10,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import numpy as np
-import onnx
 import pytest
-import small_graphs
 from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 from serving_clients import MAX_BODY, endless_jpeg, photo, pixels_of, refused, serving_config
@@ -37,7 +34,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
 from pipelines.serving.app import build_app
-from pipelines.serving.models import find_models, learned_graphs, try_models
+from pipelines.serving.models import find_models, learned_graphs
 from pipelines.serving.watching import MAX_WATCHERS
 from singleshot.errors import UserError
 from singleshot.export.classifier import PREPROCESSING, preprocess
@@ -53,9 +50,7 @@ STATES = {"state": [0.0] * STATE}
 def models(tmp_path_factory):
     directory = tmp_path_factory.mktemp("onnx")
     write_all(directory)
-    models = find_models(directory)
-    try_models(models)
-    return models
+    return find_models(directory)
 
 
 def client_of(models, **changes):
@@ -338,30 +333,16 @@ def test_our_own_mistake_tells_nothing_of_us(client, monkeypatch):
 # Models
 
 
-def test_files_that_cannot_be_served_are_one_line(tmp_path, monkeypatch):
+def test_files_that_cannot_be_served_are_one_line(tmp_path):
     with pytest.raises(UserError, match=str(tmp_path)):
         find_models(tmp_path)
     file = tmp_path / "bc.onnx"
     write_bc(file)
     content = file.read_bytes()
-    graph = onnx.load(file)
-    (shown,) = (entry for entry in graph.metadata_props if entry.key == "inputs")
-    (described,) = json.loads(shown.value)
-    for change in ({"test_low": 9, "test_high": -9}, {"shape": ["masked", STATE]}, {"name": "x"}):
-        shown.value = json.dumps([described | change])
-        onnx.save(graph, file)
-        with pytest.raises(UserError, match=r"^[^\n]*bc\.onnx: [^\n]*$"):
-            try_models(find_models(tmp_path))
     for kept in (0, len(content) // 2):
         file.write_bytes(content[:kept])
         with pytest.raises(UserError, match=r"bc\.onnx: not a"):
             find_models(tmp_path)
-    weights = small_graphs.W_STATE.copy()
-    weights[3, 2] = np.nan
-    monkeypatch.setattr(small_graphs, "W_STATE", weights)
-    write_bc(file)
-    with pytest.raises(UserError, match=r"bc\.onnx: .*answers are no numbers"):
-        try_models(find_models(tmp_path))
 
 
 def test_one_graph_of_each_network_is_served(tmp_path):

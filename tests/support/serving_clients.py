@@ -66,7 +66,9 @@ def serving(directory, before="", environment=(), **changes):
             start_new_session=True,
         ) as process,
     ):
-        assert process.stdout.readline().startswith(b"serving 1 style, 2 policies, 1 classifier at http://")
+        assert process.stdout.readline().startswith(
+            b"serving styles: 1, policies: 2, classifiers: 1 at http://"
+        )
         try:
             yield f"http://127.0.0.1:{config.port}", psutil.Process(process.pid), log
         finally:

@@ -1,6 +1,6 @@
 /** Agents that play live, one or two of an environment side by side. */
 
-import { ask, byId, path, pruning, say } from "./common.js";
+import { ask, byId, path, pruner, pruning, say } from "./common.js";
 
 const DEFAULT_SPARSITY = 0.951;    // beyond it, agents of the default run hardly move
 let policies = [];
@@ -20,7 +20,7 @@ function offer() {
     || there[0];
   const pruned = there.filter(p => p.details.algorithm === dense?.details.algorithm && p.sparsity && p.sparsity <= DEFAULT_SPARSITY
     && p !== dense);
-  const beside = pruned.find(p => p.pruner === "snip") || pruned[0];
+  const beside = pruned.find(p => pruner(p) === "snip") || pruned[0];
   byId("first").replaceChildren(...there.map(policy => new Option(named(policy), policy.name)));
   byId("second").replaceChildren(...there.map(policy => new Option(named(policy), policy.name)), new Option("none", ""));
   if (dense) byId("first").value = dense.name;
