@@ -17,13 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from singleshot.export.classifier import PREPARATIONS, ClassifierCard, Preparation, top
+from singleshot.export.classifier import CARDS, PREPARATIONS, Preparation, top
 from singleshot.export.isolation import Worker
 from singleshot.export.measurement import InputSize, Measurement
 from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import read_card, unbatched_shapes
 from singleshot.export.parity import Parity, Reference, compare, random_inputs, reference
-from singleshot.export.runtimes import NOT_INSTALLED, RUNTIMES
+from singleshot.export.runtimes import RUNTIMES
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision
 from singleshot.export.timing import Timing, take_turns
 from singleshot.export.to_onnx import Network
@@ -184,7 +184,7 @@ class _Bench:
         """Photos of a classifier, with their preparations."""
         self._fixed: Arrays | None = None
         if self.asked:
-            self.classifier = ClassifierCard.of(self.network.card.details)
+            self.classifier = CARDS.validate_python(self.network.card.details)
             photos, wanted = PhotoSet.open(job.inputs["photos"]), self.classifier.preprocessing
             prepared = [PREPARATIONS[how](photos.read(photo), wanted) for photo, how in self.asked]
             self._fixed = {"pictures": torch.stack(prepared).numpy()}
@@ -207,7 +207,7 @@ class _Bench:
         slow_first = sorted(self.params.runtimes, key=lambda name: not RUNTIMES[name].slow_to_prepare)
         prepared = {row.runtime: (row, outputs) for row, outputs in self._pool.map(prepare, slow_first)}
         rows = {name: prepared[name][0] for name in self.params.runtimes}
-        right = {name: Worker(name, threads, limit) for name, row in rows.items() if row.status == "ok"}
+        right = {name: Worker(name, threads, limit).measure for name in rows if rows[name].status == "ok"}
         for name, timing in take_turns(right, self.params.measurement.seconds).items():
             if isinstance(timing, ProcessFailed):
                 rows[name] = replace(rows[name], status="failed", reason=str(timing))
@@ -229,7 +229,8 @@ class _Bench:
             file_bytes=self.files.onnx.stat().st_size,
         )
         if version is None:
-            return replace(row, status="unavailable", reason=NOT_INSTALLED), {}
+            reason = "not installed; `make compilers` installs the optional runtimes"
+            return replace(row, status="unavailable", reason=reason), {}
         try:
             worker = Worker(name, threads, self.params.measurement.time_limit_s)
             here = worker.describe()

@@ -11,7 +11,7 @@ import pandas
 from annotated_types import Ge
 
 from singleshot.export.classifier import ClassifierName, ClassifierSource, fetch_classifier, save_classifier
-from singleshot.export.model_files import open_classifier, open_style
+from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import AgentScore, Form, Kind, load_onnx
 from singleshot.export.parity import Reference, compare, random_inputs, reference
 from singleshot.export.policies import forms_of, policy_network
@@ -79,12 +79,9 @@ def graph_name(cell: str, form: Form | Literal["sparse"]) -> str:
 class ClassifierParams:
     """The classifier to export, and how."""
 
-    cell: str
-    """Cell of the classifier, `classifiers/<architecture>`."""
     architecture: ClassifierName
     weights: ClassifierSource
-    opset: Annotated[int, Ge(18)]
-    """Version of ONNX's operators."""
+    export: ExportParams
 
 
 @per_job
@@ -115,7 +112,7 @@ def export_style(job: Job) -> Iterator[Event]:
     :func:`export_policy`.
     """
     source = job.inputs["source"]
-    return _export(job, job.params, source, [open_style(source)])
+    return _export(job, job.params, source, [open_network(source)])
 
 
 @per_job
@@ -134,7 +131,7 @@ def export_classifier(job: Job) -> Iterator[Event]:
     source = job.output / "classifier.safetensors"
     module, card = fetch_classifier(params.architecture, params.weights)
     save_classifier(module, card, source)
-    return _export(job, ExportParams(params.cell, params.opset), source, [open_classifier(source)])
+    return _export(job, params.export, source, [open_network(source)])
 
 
 def _export(

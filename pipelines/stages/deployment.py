@@ -107,8 +107,9 @@ def export_cells(config: Config) -> Iterator[Cell]:
     Pictures' networks take 6 to 10 s each, agents' 1 to 3. The long ones begin first, so that no core waits
     for them in the end.
     """
-    export, chosen, source = config.deployment.export, config.deployment.classifier, classifier(config)
-    params = ClassifierParams(source.cell, chosen.architecture, chosen.weights, export.opset)
+    chosen, source = config.deployment.classifier, classifier(config)
+    export = ExportParams(source.cell, config.deployment.export.opset)
+    params = ClassifierParams(chosen.architecture, chosen.weights, export)
     yield Cell(source.cell, export_classifier, params, tags=source.tags)
     for style in config.style.training.styles:
         yield _export_cell(config, export_style, style_network(style))

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import safetensors.torch
 import torch
@@ -75,14 +75,9 @@ class ClassifierCard:
     labels: tuple[str, ...]
     """Names of the classes, in the order of the logits. No two are equal."""
 
-    @classmethod
-    def of(cls, values: Any) -> "ClassifierCard":
-        """Restore a card from its :func:`dataclasses.asdict`, which may have been converted to JSON and back.
 
-        Raises:
-            pydantic.ValidationError: a ValueError, where a field is missing or of another type.
-        """
-        return TypeAdapter(cls).validate_python(values)
+CARDS = TypeAdapter(ClassifierCard)
+"""Restores cards from their :func:`dataclasses.asdict`, which may have been converted to JSON and back."""
 
 
 def build(architecture: ClassifierName) -> nn.Module:
@@ -162,7 +157,7 @@ def load_classifier(path: Path) -> tuple[nn.Module, ClassifierCard]:
     fix = "export it again"
     file = read_tensor_file(path, fix)
     with reading(path, "a classifier", fix):
-        card = ClassifierCard.of(json.loads(file.metadata["classifier"]))
+        card = CARDS.validate_json(file.metadata["classifier"])
         module = build(card.architecture)
         module.load_state_dict(file.tensors)
     return module, card

@@ -23,7 +23,7 @@ import numpy as np
 from singleshot.export.runtimes import RUNTIMES, interpreter
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision, Prepared, Runtime
 from singleshot.export.timing import Samples, time_calls
-from singleshot.io.own_process import OwnProcess, ProcessFailed
+from singleshot.io.own_process import OwnProcess
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_THREAD_LIMIT")
 """Settings of the caller that would limit a runtime's threads, whose number is given with each network."""
@@ -57,14 +57,14 @@ class Worker:
     a crash, or a request that isn't answered within `time_limit_s`, the next request starts a new one.
 
     Raises:
-        ProcessFailed: the environment of the runtime isn't built; from requests: the runtime crashed, hung or
-            raised an error.
+        ProcessFailed: from requests: the runtime crashed, hung or raised an error.
     """
 
     def __init__(self, runtime: str, threads: int, time_limit_s: float) -> None:
-        self.threads, self.time_limit_s = threads, time_limit_s
-        self._runtime = (RUNTIMES[runtime].module, runtime)
-        self._process = _process(runtime, threads if RUNTIMES[runtime].threads_are_final else None)
+        declared = RUNTIMES[runtime]
+        self._runtime, self._threads = (declared.module, runtime), threads
+        self._process = _process(runtime, threads if declared.threads_are_final else None)
+        self._ask: Callable[..., Any] = partial(self._process.call, time_limit_s)
 
     def describe(self) -> Description:
         """Describe the runtime, once it is imported."""
@@ -75,21 +75,17 @@ class Worker:
 
         The network replaces the one prepared before. Its compiler may leave files in `scratch`.
         """
-        return self._ask(prepare, *self._runtime, model, inputs, self.threads, scratch)
+        return self._ask(prepare, *self._runtime, model, inputs, self._threads, scratch)
 
     def measure(self, calls: int) -> Samples:
         """Time `calls` calls of the prepared network, on each batch of its inputs in turn."""
         return self._ask(measure, calls)
 
-    def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return self._process.call(self.time_limit_s, function, *arguments)
-
 
 @functools.cache
 def _process(runtime: str, threads: int | None) -> OwnProcess:  # noqa: ARG001 (one for each)
     python = interpreter(runtime)
-    if python is None:
-        raise ProcessFailed("its environment isn't built; run `make compilers`")
+    assert python is not None  # nobody asks what isn't installed
     return OwnProcess(python, {name: value for name, value in os.environ.items() if name not in THREADS})
 
 

@@ -32,17 +32,16 @@ def open_network(source: Path, form: Form = "dense") -> Network:
     if form != "dense":
         raise UserError(f"{source}: only pruned agents have a {form} form; ask for dense")
     if "style_model" in keys:
-        return open_style(source)
+        return _style(source)
     if "classifier" in keys:
-        return open_classifier(source)
+        return _classifier(source)
     raise UserError(
         f"{source}: neither an agent nor a style nor a classifier; give an agent.safetensors, a style's "
         "model.safetensors or a classifier.safetensors"
     )
 
 
-def open_style(source: Path) -> Network:
-    """Open a style's network. Raises UserError if `source` isn't a style's model."""
+def _style(source: Path) -> Network:
     module, card = load_model(source)
     meanings = {
         "pictures": "RGB from 0 to 1, of any height and width: (picture, channel, row, column).",
@@ -58,8 +57,7 @@ def open_style(source: Path) -> Network:
     return Network(module, made)
 
 
-def open_classifier(source: Path) -> Network:
-    """Open a classifier. Raises UserError if `source` isn't a classifier's file."""
+def _classifier(source: Path) -> Network:
     module, card = load_classifier(source)
     wanted = card.preprocessing
     side = wanted.size_px

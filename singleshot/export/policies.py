@@ -1,8 +1,8 @@
 """Policies of trained agents as plain modules, for one agent; `singleshot.rl` computes many at once."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,7 @@ from singleshot.rl.agents import SMALL, Agent, AgentSpec
 from singleshot.rl.algorithm import Policy
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """A layer y = W x + b. The zeros in W are the pruned weights."""
 
     weight: Tensor
@@ -131,7 +130,12 @@ def make_policy(agent: Agent, compacted: bool = False) -> Policy:
             Layer(weights[layer][0].T * agent.masks[network][layer], biases[layer].flatten())
             for layer in layers
         ]
-        return _sequential(compact(masked) if compacted else masked)
+        modules: list[nn.Module] = []
+        for weight, bias in compact(masked) if compacted else masked:
+            linear = nn.Linear(weight.shape[1], weight.shape[0])
+            linear.load_state_dict({"weight": weight, "bias": bias})
+            modules += [linear, nn.ReLU()]
+        return nn.Sequential(*modules[:-1])
 
     policy = agent.algorithm.policy(perceptron)
     return (_BoundedPolicy(policy, agent.bounds) if agent.bounds else policy).eval()
@@ -155,14 +159,3 @@ class _BoundedPolicy(Policy):
             return (outputs[0] * self.scale + self.offset, *outputs[1:])
         scaled: Tensor = outputs * self.scale + self.offset
         return scaled
-
-
-def _sequential(layers: Sequence[Layer]) -> nn.Sequential:
-    """A perceptron, with ReLU between its layers."""
-    modules: list[nn.Module] = []
-    for layer in layers:
-        outputs, inputs = layer.weight.shape
-        linear = nn.Linear(inputs, outputs)
-        linear.load_state_dict({"weight": layer.weight, "bias": layer.bias})
-        modules += [linear, nn.ReLU()]
-    return nn.Sequential(*modules[:-1])

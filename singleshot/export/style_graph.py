@@ -87,7 +87,10 @@ def _apply(graph: _Graph, stages: nn.Sequential, x: str) -> str:
             case nn.Conv2d() if after is None:
                 x = _convolved_in_blocks(graph, module, x)
             case nn.Conv2d():
-                x = _convolved(graph, module, x)
+                constants = (graph.constant(module.weight), graph.constant(_bias(module)))
+                x = graph.add(
+                    "Conv", _padded(graph, x, int(module.padding[0])), *constants, strides=module.stride
+                )
             case nn.InstanceNorm2d():
                 parameters = (graph.constant(module.weight), graph.constant(module.bias))
                 x = graph.add("InstanceNormalization", x, *parameters, epsilon=module.eps)
@@ -100,11 +103,6 @@ def _apply(graph: _Graph, stages: nn.Sequential, x: str) -> str:
             case _:
                 raise TypeError(f"no graph for {module}")
     return x
-
-
-def _convolved(graph: _Graph, conv: nn.Conv2d, x: str) -> str:
-    kernel, bias = graph.constant(conv.weight), graph.constant(_bias(conv))
-    return graph.add("Conv", _padded(graph, x, int(conv.padding[0])), kernel, bias, strides=conv.stride)
 
 
 def _upsampled_and_convolved(graph: _Graph, conv: nn.Conv2d, x: str) -> str:

@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -33,11 +32,6 @@ class Samples:
     peak_memory_bytes: int | None = None
     """Peak of the process since the network was prepared; None if it is unknown."""
 
-    @property
-    def cpu_per_wall(self) -> float:
-        """Average number of cores at work."""
-        return sum(self.cpu_s) / sum(self.wall_s)
-
 
 def time_calls(calls: Sequence[Callable[[], object]]) -> Samples:
     """Elapsed time and processor time of each call."""
@@ -53,12 +47,8 @@ def time_calls(calls: Sequence[Callable[[], object]]) -> Samples:
     return Samples(wall, cpu)
 
 
-class Contender(Protocol):
-    """A prepared network that can be timed, e.g. a :class:`~singleshot.export.isolation.Worker`."""
-
-    def measure(self, calls: int) -> Samples:
-        """Time `calls` calls."""
-        ...
+Measure = Callable[[int], Samples]
+"""Times a number of calls of a prepared network, e.g. :meth:`singleshot.export.isolation.Worker.measure`."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +88,18 @@ def undisturbed(turns: Sequence[Samples]) -> list[Samples]:
     Runtimes wait for the processor only, so a turn with a smaller share shared the processor with something
     else on the machine.
     """
-    shares = [turn.cpu_per_wall for turn in turns]
+    shares = [sum(turn.cpu_s) / sum(turn.wall_s) for turn in turns]  # cores at work
     usual = np.quantile(shares, USUAL_QUANTILE)
     return [turn for turn, share in zip(turns, shares, strict=True) if share >= DISTURBED_BELOW * usual]
 
 
-def take_turns(contenders: Mapping[str, Contender], seconds: float) -> dict[str, Timing | ProcessFailed]:
+def take_turns(contenders: Mapping[str, Measure], seconds: float) -> dict[str, Timing | ProcessFailed]:
     """Time all contenders in turn, A B C A B C …, each for about `seconds`, one call at least.
 
     A contender that fails takes no further turns.
     """
     outcomes: dict[str, list[Samples] | ProcessFailed] = {}
-    taking = {name: _turns(contender, seconds) for name, contender in contenders.items()}
+    taking = {name: _turns(measure, seconds) for name, measure in contenders.items()}
     while taking:
         for name, turns in list(taking.items()):
             try:
@@ -126,22 +116,22 @@ def take_turns(contenders: Mapping[str, Contender], seconds: float) -> dict[str,
     }
 
 
-def _turns(contender: Contender, seconds: float) -> Iterator[list[Samples]]:
+def _turns(measure: Measure, seconds: float) -> Iterator[list[Samples]]:
     """Warm up a contender, then have it take as many turns of about `TURN_S` as fill `seconds`, one a step.
 
     Each step yields the turns up to then. Disturbed ones are repeated, up to twice the wanted number.
     """
-    taken = [contender.measure(1)]
+    taken = [measure(1)]
     if sum(taken[0].wall_s) < max(seconds, LONG_S):
-        taken.append(contender.measure(1))
+        taken.append(measure(1))
     # The faster of two calls, so that a hiccup in the first doesn't make a fast network seem slow.
     calls, call_s = 1, min(sum(samples.wall_s) for samples in taken)
     if call_s < TURN_S:
         taken = []
-        call_s = float(np.median(contender.measure(math.ceil(TURN_S / call_s)).wall_s))
+        call_s = float(np.median(measure(math.ceil(TURN_S / call_s)).wall_s))
         calls = math.ceil(TURN_S / call_s)
     yield taken
     wanted = max(1, round(seconds / (calls * call_s)))
     while len(taken) < 2 * wanted and (not taken or len(undisturbed(taken)) < wanted):
-        taken.append(contender.measure(calls))
+        taken.append(measure(calls))
         yield taken

@@ -1,9 +1,7 @@
 """Conversion of networks to ONNX graphs, with the same bytes from equal networks."""
 
-import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -41,17 +39,21 @@ def to_onnx(network: Network, card: GraphCard, opset: int) -> onnx.ModelProto:
     dynamic = tuple(
         {axis: size for axis, size in enumerate(each.shape) if isinstance(size, str)} for each in card.inputs
     )
-    with _quiet():
-        program = torch.onnx.export(
-            network.module,
-            example,
-            dynamo=True,
-            dynamic_shapes=dynamic,
-            input_names=[each.name for each in card.inputs],
-            output_names=list(card.outputs),
-            opset_version=opset,
-            verbose=False,
-        )
+    logging.disable(logging.WARNING)  # messages of torch's exporter, which are for its developers
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            program = torch.onnx.export(
+                network.module,
+                example,
+                dynamo=True,
+                dynamic_shapes=dynamic,
+                input_names=[each.name for each in card.inputs],
+                output_names=list(card.outputs),
+                opset_version=opset,
+                verbose=False,
+            )
+    finally:
+        logging.disable(logging.NOTSET)
     assert program is not None  # it is None only for dynamo=False
     graph = program.model_proto
     _strip(graph)
@@ -103,19 +105,3 @@ def _strip(graph: onnx.ModelProto) -> None:
         for axis in value.type.tensor_type.shape.dim:
             if axis.dim_param not in named:
                 axis.ClearField("dim_param")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Suppress the messages of torch's exporter, which are for its developers."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

@@ -24,9 +24,6 @@ from singleshot.errors import UserError, in_a_line
 
 ROOT = Path(__file__).parents[2]
 """Directory of the package `singleshot`, which may not be installed."""
-MESSAGE = 200
-"""Longest message of an error, in characters. The first line of OpenVINO's names only a source file."""
-KILLED_WAIT_S = 10
 
 
 class ProcessFailed(Exception):  # noqa: N818 (an outcome that tables report)
@@ -57,7 +54,8 @@ class OwnProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        self.kill()
+        self._log.close()
 
     def call(self, time_limit_s: float, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of `function(*arguments)`, where `function` has a name in a module.
@@ -94,11 +92,6 @@ class OwnProcess:
             self._process.wait()
             self._process = None
 
-    def close(self) -> None:
-        """Kill the process for good."""
-        self.kill()
-        self._log.close()
-
     def _start(self) -> None:
         self._connection, theirs = Pipe()
         with theirs:
@@ -115,7 +108,7 @@ class OwnProcess:
     def _how_it_ended(self) -> str:
         assert self._process is not None
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(KILLED_WAIT_S)
+            self._process.wait(10)
         status = self._process.returncode or 0
         self.kill()
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
@@ -148,7 +141,8 @@ def _answer(call: bytes) -> bytes:
     except UserError as error:
         return pickle.dumps((UserError, str(error)))
     except Exception as error:
-        reason = textwrap.shorten(in_a_line(error), MESSAGE, placeholder=" …")
+        # Not its first line alone: that of OpenVINO's errors names only a source file.
+        reason = textwrap.shorten(in_a_line(error), 200, placeholder=" …")
         return pickle.dumps((ProcessFailed, reason))
 
 

@@ -209,7 +209,7 @@ def test_a_style_takes_pictures_of_any_size(exported):
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["efficientnet_lite0", "resnet50"])
 def test_a_classifier_is_exported_with_its_source(tmp_path, architecture):
-    params = ClassifierParams(f"classifiers/{architecture}", architecture, "random", 20)
+    params = ClassifierParams(architecture, "random", ExportParams(f"classifiers/{architecture}", 20))
     row = export_to(tmp_path / "out", export_classifier, params)
     assert row["file"] == f"classifiers-{architecture}.onnx"
     run, source = load_onnx(tmp_path / "out" / row["file"]), tmp_path / "out" / "classifier.safetensors"

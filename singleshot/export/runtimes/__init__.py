@@ -17,8 +17,6 @@ from typing import Any
 
 from singleshot.export.runtimes.protocol import Runtime
 
-NOT_INSTALLED = "not installed; `make compilers` installs the optional runtimes"
-
 
 @dataclass(frozen=True)
 class Declared:

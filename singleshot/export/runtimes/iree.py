@@ -2,7 +2,6 @@
 
 import io
 from importlib.metadata import version
-from importlib.util import find_spec
 
 import numpy as np
 import onnx
@@ -15,11 +14,6 @@ RUNTIMES = {"iree": {"packages": ("iree-base-runtime",), "slow_to_prepare": True
 
 class IREE(Runtime):
     """Runs a graph with the backend `llvm-cpu`, which compiles MLIR with LLVM."""
-
-    def unavailable(self) -> str | None:
-        """Reason why the runtime can't run here; None if it can."""
-        installed = find_spec("iree") and find_spec("iree.compiler") and find_spec("iree.runtime")
-        return None if installed else "not installed; run `make compilers`"
 
     def version(self) -> str:
         """Version of the compiler, e.g. `3.13.0`."""

@@ -3,7 +3,6 @@
 import os
 import tempfile
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
@@ -15,11 +14,6 @@ RUNTIMES = {
 
 class TensorFlow(Runtime):
     """Runs a graph as a SavedModel, converted with onnx2tf."""
-
-    def unavailable(self) -> str | None:
-        """Reason why the runtime can't run here; None if it can."""
-        installed = find_spec("tensorflow") and find_spec("onnx2tf")
-        return None if installed else "its environment isn't built; run `make compilers`"
 
     def version(self) -> str:
         """Version of TensorFlow, e.g. `2.19.0`."""

@@ -120,14 +120,8 @@ def _reshape(x: Array, shape: Sizes, allowzero: int = 0) -> Array:
     return x.reshape([x.shape[i] if size == 0 and not allowzero else size for i, size in enumerate(shape)])
 
 
-def _resize(x: Array, _: None, scales: NDArray[np.float32], mode: bytes = b"nearest", **__: object) -> Array:
-    """Repeat pixels.
-
-    Raises:
-        RuntimeError: `mode` is not `nearest`, or a scale is not a whole number.
-    """
-    if mode != b"nearest" or (scales % 1).any():
-        raise RuntimeError(f"XLA: Resize has no translation to JAX for {mode.decode()} by {scales}")
+def _resize(x: Array, _: None, scales: NDArray[np.float32], **__: object) -> Array:
+    """Repeat pixels: the networks' only mode is `nearest`, by whole numbers."""
     for axis, scale in enumerate(scales):
         x = jnp.repeat(x, int(scale), axis)
     return x

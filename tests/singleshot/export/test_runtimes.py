@@ -14,7 +14,7 @@ from singleshot.export.isolation import Worker
 from singleshot.export.runtimes import installed_version, interpreter, open_runtime
 from singleshot.export.runtimes.iree import _reason
 from singleshot.export.runtimes.protocol import ModelFiles
-from singleshot.io.own_process import ROOT, ProcessFailed
+from singleshot.io.own_process import ROOT
 
 W = np.random.default_rng(0).standard_normal((64, 64), np.float32) / 8
 
@@ -39,8 +39,6 @@ def test_a_runtime_has_the_version_of_its_package():
 def test_tensorflow_lives_in_an_environment_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setattr("singleshot.export.environment.tensorflow_python", lambda: None)
     assert installed_version("tensorflow") is None
-    with pytest.raises(ProcessFailed, match="make compilers"):
-        Worker("tensorflow", 1, PATIENCE_S)
     python = tmp_path / "bin" / "python"
     monkeypatch.setattr("singleshot.export.environment.tensorflow_python", lambda: python)
     assert interpreter("tensorflow") == python
@@ -82,7 +80,6 @@ import sys
 from pathlib import Path
 from singleshot.export.runtimes import open_runtime
 from singleshot.export.runtimes.protocol import ModelFiles
-from singleshot.io.own_process import ROOT, ProcessFailed
 model = ModelFiles(Path(sys.argv[1]), Path("none"), "dense")
 open_runtime(sys.argv[2]).prepare(model, {"state": (1, 17)}, 1)
 assert "openvino_telemetry.main" not in sys.modules

@@ -17,7 +17,7 @@ class Contender:
         self.shares = list(shares)
         self.turns = 0
 
-    def measure(self, calls):
+    def __call__(self, calls):
         self.turns += 1
         if self.turns == self.fails_at:
             raise ProcessFailed("killed by SIGSEGV")
@@ -68,8 +68,8 @@ def test_a_slow_network_is_not_called_more_often_than_need_be():
 
 def test_a_hiccup_in_the_first_call_makes_no_slow_network():
     class Cold(Contender):
-        def measure(self, calls):
-            samples = super().measure(calls)
+        def __call__(self, calls):
+            samples = super().__call__(calls)
             return Samples([0.5], [0.5], None) if self.turns == 1 else samples
 
     log = []
