@@ -94,10 +94,10 @@ def params(
 ) -> None:
     """Compose conf/ to params.yaml, which `dvc repro` reads. Earlier overrides are dropped."""
     from pipelines.config.overrides import in_file, in_text
-    from pipelines.config.params import CONF, compose, load_config
+    from pipelines.config.params import CONF, compose
 
-    compose([*(in_file(file, CONF) if file else []), *(overrides or []), *in_text(several)])
-    print(f"params.yaml: profile {load_config().profile}; next: dvc repro")
+    config = compose([*(in_file(file, CONF) if file else []), *(overrides or []), *in_text(several)])
+    print(f"params.yaml: profile {config.profile}; next: dvc repro")
 
 
 app.add_typer(tools.app)

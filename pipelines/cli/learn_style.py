@@ -38,11 +38,9 @@ from tasks.fetch import (
 from tasks.train_style import PREVIEW_SECONDS, train_style
 
 WORK = Path("build/learn-style")
-"""Directory of the inputs."""
 PREVIEW = "preview.jpg"
 FEW_BATCHES = 100
-"""Number of batches (of one photo of 128 px) after which a style's colours and strokes show, as measured
-with four paintings."""
+"""Number of batches after which a style's colours and strokes show, as measured with four paintings."""
 
 
 def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: float) -> None:
@@ -144,10 +142,7 @@ def _finish(output: Path) -> None:
     (output / "card.json").write_text(json.dumps(dataclasses.asdict(card), indent=2) + "\n", encoding="utf-8")
     looks = f"on photos that it has not seen: {in_words(card.scores)}"
     if card.steps < FEW_BATCHES:
-        looks = (
-            f"not yet a style: it is faint before some {FEW_BATCHES} batches, and there was time for "
-            f"{card.steps}; give more --minutes, or begin when the machine has less else to do"
-        )
+        looks = f"not yet a style: it is faint before some {FEW_BATCHES} batches; give more --minutes"
     johnson = card.settings["johnson"]
     print(
         f"{output}: model.safetensors, card.json, contact_sheet.jpg; {card.steps:,} batches, at last of "

@@ -2,7 +2,6 @@
 
 import codecs
 import mimetypes
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -115,14 +114,10 @@ def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:
     kind, _ = mimetypes.guess_type(output.name)
     if not output.exists() and kind and kind.startswith(("image/", "video/")):
         raise UserError(f"{output}: is a file's name; give a directory to write to")
-    shared = Counter(name for name, _ in {(medium.name, medium.file.resolve()) for medium in media})
     inputs = {medium.file.resolve() for medium in media}
     targets: dict[Path, Medium] = {}
     for medium in media:
-        name = medium.name
-        if shared[name] > 1 and name.suffix != medium.file.suffix:  # `photo.pcx.png` beside `photo.png`
-            name = name.with_name(f"{medium.file.name}{name.suffix}")
-        target = output / name
+        target = output / medium.name
         nearest = next(path for path in target.parents if path.exists())
         if not nearest.is_dir():
             raise UserError(f"{nearest}: is a file; give a directory to write to")

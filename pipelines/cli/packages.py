@@ -24,13 +24,13 @@ def list_packages() -> None:
         if name.startswith(("pipelines.engine", "pipelines.config")):  # which compute nothing
             graph.remove_module(name)
     PACKAGES.mkdir(parents=True, exist_ok=True)
+    versions: dict[Path, Mapping[str, str | None]] = {
+        RUNTIMES_HERE: {name: installed_version(name) for name in RUNTIMES}
+    }
     for name, module in WITH_CELLS.items():
         imported = graph.find_upstream_modules(f"pipelines.stages.{module}")
         if runtimes.__name__ in imported:  # and through it adapters, by name
             imported = imported.union(*(graph.find_upstream_modules(own.module) for own in RUNTIMES.values()))
-        _write(PACKAGES / f"{name}.json", versions_of(frozenset(imported)))
-    _write(RUNTIMES_HERE, {name: installed_version(name) for name in RUNTIMES})
-
-
-def _write(path: Path, versions: Mapping[str, str | None]) -> None:
-    path.write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
+        versions[PACKAGES / f"{name}.json"] = versions_of(frozenset(imported))
+    for path, own in versions.items():
+        path.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")

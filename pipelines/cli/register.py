@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import onnx
 import pandas
 
-from pipelines.catalog.paths import CLASSIFICATION, GRAPHS, QUALITY, STAGES, TIMINGS
+from pipelines.catalog.paths import GRAPHS, QUALITY, STAGES, TIMINGS
 from pipelines.config.params import load_config
 from pipelines.engine.tracking import Experiment, TrackingConfig, tracking, tracking_uri
 from singleshot.export.onnx_model import GraphCard, read_card
@@ -26,8 +26,6 @@ FORMS = ("dense", "compacted")
 CURRENT = "current"
 TABLE = "| | |\n|---|---|\n"
 """Beginning of the descriptions that are written here; a person's own stay."""
-SIZES = {"batch": 1, "height": 32, "width": 32}
-"""Sizes of the zeros in a description's snippet along the axes that take any size."""
 
 
 def register_graphs() -> None:
@@ -45,7 +43,7 @@ def register_graphs() -> None:
             card = read_card(path)
             if card.form not in FORMS:
                 continue
-            name = _name(card)
+            name = card.cell.replace("/", "-")  # MLflow allows no slashes
             versions[name] = register(client, path, name, tracker.run_id)
             written = client.get_registered_model(name).description or TABLE
             if written.startswith(TABLE) and written != (own := describe(card, path, config.tracking)):
@@ -61,10 +59,6 @@ def register(client: "MlflowClient", path: Path, name: str, run_id: str) -> str:
     version = _version(client, name, digest) or _log(client, path, name, digest, run_id)
     client.set_registered_model_alias(name, CURRENT, version)
     return version
-
-
-def _name(card: GraphCard) -> str:
-    return card.cell.replace("/", "-")  # MLflow allows no slashes
 
 
 def _version(client: "MlflowClient", name: str, digest: str) -> str | None:
@@ -118,22 +112,18 @@ def describe(card: GraphCard, path: Path, config: TrackingConfig) -> str:
     facts |= {key: str(value) for key, value in card.details.items() if isinstance(value, str | int | float)}
     facts |= {"licence": card.licence, "exported at commit": card.commit}
     table = "\n".join(f"| {key} | {value} |" for key, value in facts.items() if value)
-    sizes = {**SIZES, **card.details}
+    sizes = {"batch": 1, "height": 32, "width": 32, **card.details}  # where an axis takes any size
     arrays = ", ".join(f"{each.name!r}: numpy.zeros({each.shape_at(sizes)})" for each in card.inputs)
     return (
         f"{TABLE}{table}\n\n`pip install mlflow onnxruntime`, then, in the checkout:\n\n"
         f"```python\nimport mlflow, numpy\n\n"
         f"mlflow.set_tracking_uri({without_secrets(tracking_uri(config))!r})\n"
-        f"model = mlflow.pyfunc.load_model('models:/{_name(card)}@{CURRENT}')\n"
+        f"model = mlflow.pyfunc.load_model('models:/{card.cell.replace('/', '-')}@{CURRENT}')\n"
         f"model.predict({{{arrays}}})\n```"
     )
 
 
 def _quality(card: GraphCard) -> str:
-    compared = "runtime == 'onnxruntime' and preprocessing == 'right' and rank == 1"
-    if card.kind == "classifier" and len(rows := pandas.read_csv(CLASSIFICATION).query(compared)):
-        same = f"{rows['same_top5_as_torch'].eq(True).sum()} of {len(rows)}"
-        return f"not measured here; onnxruntime gives {same} photos the five labels that PyTorch does"
     if card.kind == "style":
         rows = pandas.read_csv(QUALITY)
         rows = rows[(rows["style"] == card.details["style"]) & (rows["method"] == "johnson")]

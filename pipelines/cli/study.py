@@ -20,14 +20,7 @@ from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.stage import CELLS, Step, fan_out
 from pipelines.engine.tracking import tracking
-from pipelines.stages.offline_rl import (
-    data_cell,
-    prepare_data,
-    prune_agents,
-    prune_cell,
-    train_agents,
-    train_cell,
-)
+from pipelines.stages import offline_rl as stage
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.whole_file import whole_file
 from singleshot.pruning.variant import DENSE
@@ -35,7 +28,7 @@ from singleshot.rl.agents import AgentSpec
 
 EXPERIMENTS = Path("conf/study.yaml")
 RUNS, SCORES, LAYERS = "runs.csv", "scores.csv", "layers.csv"
-STEPS = (prepare_data, prune_agents, train_agents)
+STEPS = (stage.prepare_data, stage.prune_agents, stage.train_agents)
 NUMBERS = {"updates", "batch_size", "pruning_batch_size", "pruning_iterations", "sparsity", "seed", "update"}
 """Columns by whose numbers rows are sorted."""
 
@@ -120,21 +113,23 @@ def compute(config: Config, wanted: Sequence[AgentSpec], store: CellStore) -> No
         once = list({cell.digest: cell for cell in cells}.values())
         with tracking(config.tracking, step.name, config.profile, step.experiment) as tracker:
             print(f"{step.name}: ", end="")
-            fan_out(once, config.executor, store, tracker, gpu=step is train_agents)
+            fan_out(once, config.executor, store, tracker, gpu=step is stage.train_agents)
 
 
 def cell_of(step: Step, config: Config, agent: AgentSpec, store: CellStore) -> Cell | None:
     """An agent's cell of a step, which reads those of earlier steps in the store; None if it has none."""
-    data = data_cell(config, agent)
-    if step is prepare_data:
+    data = stage.data_cell(config, agent)
+    if step is stage.prepare_data:
         return data
     inputs = {"dataset": store.path(data.digest) / "transitions.safetensors"}
     if agent.mask_pruner:
-        masks = dataclasses.replace(prune_cell(config, agent), inputs=inputs)
-        if step is prune_agents:
+        masks = dataclasses.replace(stage.prune_cell(config, agent), inputs=inputs)
+        if step is stage.prune_agents:
             return masks
         inputs = {**inputs, "masks": store.path(masks.digest) / "masks.safetensors"}
-    return None if step is prune_agents else dataclasses.replace(train_cell(config, agent), inputs=inputs)
+    if step is stage.prune_agents:
+        return None
+    return dataclasses.replace(stage.train_cell(config, agent), inputs=inputs)
 
 
 def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:
@@ -146,9 +141,9 @@ def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pan
         if not store.has(cell):
             break
         directory = store.path(cell.digest)
-        if step is prune_agents:
+        if step is stage.prune_agents:
             rows[LAYERS] = read_table(directory / LAYERS, [])
-        elif step is train_agents:
+        elif step is stage.train_agents:
             made = read_made(directory)
             run = {"commit": made.commit, "processor": made.machine.gpu or made.machine.processor}
             run |= {"seconds": str(made.seconds), "finished": str(made.finished)}

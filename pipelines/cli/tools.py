@@ -44,16 +44,6 @@ def argument(metavar: str, about: str) -> Any:
     return typer.Argument(metavar=metavar, help=about)
 
 
-def flag(name: str, about: str) -> Any:
-    """An option without a value."""
-    return typer.Option(name, help=about)
-
-
-def output(metavar: str, about: str, **more: Any) -> Any:
-    """The option `--output`."""
-    return option(metavar, about, "--output", "-o", **more)
-
-
 EnvironmentId = Annotated[
     str | None, option("ID", "Gymnasium's id of the environment, e.g. Hopper-v4.", show_default="its own")
 ]
@@ -169,25 +159,25 @@ def stylize(
         list[str],
         option("PATH...", "Pictures, videos, folders, glob patterns; - is standard input.", "--input", "-i"),
     ],
-    output: Annotated[Path, output("DIR", "Directory to write to; - is standard output.")],
+    output: Annotated[Path, option("DIR", "Directory to write to; - is standard output.", "--output", "-o")],
     more: Annotated[list[str] | None, argument("PATH", "More inputs.")] = None,
     strength: Annotated[float, option("X", "0 is the original, 1 the full style.", min=0, max=1)] = 1.0,
     stroke: Annotated[
         float,
         option("X", "Size of strokes; 1 is that of a preview whose long side has 768 px.", min=0.05, max=20),
     ] = 1.0,
-    preserve_color: Annotated[bool, flag("--preserve-color", "Keep the original's colours.")] = False,
+    preserve_color: Annotated[bool, option(None, "Keep the original's colours.", "--preserve-color")] = False,
     mask: Annotated[
         Path | None, option("PICTURE", "The style goes where this picture, scaled to each, is white.")
     ] = None,
-    invert_mask: Annotated[bool, flag("--invert-mask", "The style goes where the mask is black.")] = False,
-    keep_faces: Annotated[bool, flag("--keep-faces", "Leave faces that look at the camera.")] = False,
+    invert_mask: Annotated[bool, option(None, "Black takes the style, not white.", "--invert-mask")] = False,
+    keep_faces: Annotated[bool, option(None, "Leave faces that look at the camera.", "--keep-faces")] = False,
     batch_size: Annotated[int, option("N", "Pictures of one size, or frames, at a time.", min=1)] = 1,
     runtime: Annotated[
         Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"] | None,
         option(None, "Runtime for videos.", show_default="OpenVINO, else onnxruntime, else PyTorch"),
     ] = None,
-    force: Annotated[bool, flag("--force", "Overwrite existing files.")] = False,
+    force: Annotated[bool, option(None, "Overwrite existing files.", "--force")] = False,
 ) -> None:
     """Stylise your own pictures and videos in a trained style.
 
@@ -259,7 +249,7 @@ def pack(
         option(None, "raw and exponents (smaller, slower) keep every bit; fp16 and int8 round weights."),
     ] = "raw",
     output: Annotated[
-        Path | None, output("OUT", PACKED, show_default="FILE's name, ending in .packed")
+        Path | None, option("OUT", PACKED, "--output", "-o", show_default="FILE's name with .packed")
     ] = None,
 ) -> None:
     """Write a model file in as few bytes as its masks and values need, with a checksum."""
@@ -272,7 +262,7 @@ def pack(
 def unpack(
     file: Annotated[Path, argument("FILE", "A packed file.")],
     output: Annotated[
-        Path | None, output("OUT", PACKED, show_default="FILE's name, ending in .safetensors")
+        Path | None, option("OUT", PACKED, "--output", "-o", show_default="FILE's name with .safetensors")
     ] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
@@ -340,7 +330,7 @@ def study(
     experiments: Annotated[
         list[str] | None, argument("EXPERIMENT", "Experiments of conf/study.yaml; by default all.")
     ] = None,
-    output: Annotated[Path, output("DIR", "Directory of the tables.")] = Path("docs/study"),
+    output: Annotated[Path, option("DIR", "Directory of the tables.", "--output", "-o")] = Path("docs/study"),
 ) -> None:
     """Run the experiments behind docs/study, or go on where they were interrupted."""
     from pipelines.cli.study import run_study

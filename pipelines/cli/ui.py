@@ -40,21 +40,15 @@ def serve_runs(port: int) -> None:
             print(f"agents, {view}: {server}/{address(training.experiment_id, view)}", file=sys.__stdout__)
     if not has_server:
         print("Ctrl-C ends it", flush=True)
-        _serve(uri, port)
-
-
-def _serve(uri: str, port: int) -> None:
-    # One worker instead of four, as SQLite has one writer; and no jobs, which judge language models.
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(port)]
-    command += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    # In a session of its own it does not get the terminal's interrupt, at which it would print tracebacks.
-    with (
-        ends_with_its_parents(),
-        subprocess.Popen(command, env=environment, start_new_session=True) as server,
-    ):
-        try:
-            if status := server.wait():
-                raise UserError(f"MLflow's server ended with status {status}; the reason is above")
-        except KeyboardInterrupt:
-            os.killpg(server.pid, signal.SIGTERM)
+        # One worker instead of four, as SQLite has one writer; and no jobs, which judge language models.
+        command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", uri, "--port", str(port)]
+        command += ["--workers", "1", "--uvicorn-opts", "--log-level warning"]
+        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+        # In a session of its own, it does not get the terminal's interrupt: it would print tracebacks.
+        started = subprocess.Popen(command, env=environment, start_new_session=True)
+        with ends_with_its_parents(), started as process:
+            try:
+                if status := process.wait():
+                    raise UserError(f"MLflow's server ended with status {status}; the reason is above")
+            except KeyboardInterrupt:
+                os.killpg(process.pid, signal.SIGTERM)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
-from omegaconf.errors import MissingMandatoryValue
 
 from singleshot.errors import UserError, in_a_line
 
@@ -20,8 +19,6 @@ def read_yaml(path: Path, fix: str, *, resolve: bool = True) -> Any:
     """
     try:
         return OmegaConf.to_container(OmegaConf.load(path), resolve=resolve, throw_on_missing=resolve)
-    except MissingMandatoryValue as error:
-        raise UserError(f"{path}: {error.full_key} has no value; {fix}") from error
     except Exception as error:  # from YAML, OmegaConf, or Python: OSError, UnicodeDecodeError, RecursionError
         raise UserError(f"{path}: {in_a_line(error)}; {fix}") from error
 

@@ -53,27 +53,19 @@ def load_config(path: Path = PARAMS) -> Config:
     return _parse(read_yaml(path, COMPOSE_AGAIN), path)
 
 
-def compose(overrides: Sequence[str], output: Path = PARAMS) -> None:
-    """Compose `conf/` to `output`, as `dvc exp run -S OVERRIDE…` does; later overrides take precedence.
+def configuration(*overrides: str) -> Config:
+    """The configuration that `conf/` composes to with some overrides; raises as :func:`compose`."""
+    return compose(overrides, None)
 
-    A value that is none in Hydra's grammar counts as a text.
+
+def compose(overrides: Sequence[str], output: Path | None = PARAMS) -> Config:
+    """Compose `conf/`, as `dvc exp run -S OVERRIDE…` does, to `output` unless that is None.
+
+    Later overrides take precedence. A value that is none in Hydra's grammar counts as a text.
 
     Raises:
         UserError: an override names a key that `conf/` lacks, or has a wrong value.
     """
-    output.write_text(_composed(overrides)[1], encoding="utf-8")
-
-
-def configuration(*overrides: str) -> Config:
-    """The configuration that `conf/` composes to with some overrides, independent of params.yaml.
-
-    Raises:
-        UserError: as :func:`compose`.
-    """
-    return _composed(overrides)[0]
-
-
-def _composed(overrides: Sequence[str]) -> tuple[Config, str]:
     import hydra
     from hydra.errors import HydraException, OverrideParseException
 
@@ -83,7 +75,7 @@ def _composed(overrides: Sequence[str]) -> tuple[Config, str]:
         runpy.run_path(str(RESOLVER))
         with hydra.initialize_config_dir(str(CONF.absolute()), version_base=None):
             composed = hydra.compose("config", words)
-        OmegaConf.resolve(composed)
+        values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except OverrideParseException as error:
         raise UserError(
             f"{error.override!r} is not of the form KEY=VALUE; a list is written 'key=[0,1]', in quotes"
@@ -94,16 +86,14 @@ def _composed(overrides: Sequence[str]) -> tuple[Config, str]:
         # Hydra appends advice for its own command line, and the path it searched.
         reason = re.split(" (?:Config search path:|To append to your|See https)", in_a_line(error))[0]
         raise UserError(f"{CONF}{given}: {reason}; docs/configuration.md lists the keys") from error
-    if missing := OmegaConf.missing_keys(composed):
-        raise UserError(f"{CONF}: {min(missing)} has no value; give it one and {COMPOSE_AGAIN}")
-    return _parse(OmegaConf.to_container(composed), f"{CONF}{given}"), OmegaConf.to_yaml(composed)
+    config = _parse(values, f"{CONF}{given}")
+    if output:
+        output.write_text(OmegaConf.to_yaml(composed, resolve=True), encoding="utf-8")
+    return config
 
 
 def check(path: Path = PARAMS) -> Config:
-    """Read `params.yaml` and make sure that it was composed from `conf/` as it is now.
-
-    `dvc repro` reads only params.yaml. Without this check, an edit in `conf/` would have no effect, and
-    nobody would notice.
+    """Read `params.yaml` and make sure that it was composed from `conf/` as it is now: an edit had no effect.
 
     Raises:
         UserError: `conf/` was edited since, or :func:`load_config` raises it.

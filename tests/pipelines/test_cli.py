@@ -29,16 +29,6 @@ COMMANDS = typer.main.get_command(command_line.app).commands
 
 
 @pytest.fixture
-def repository(tmp_path, monkeypatch):
-    """The working directory: what a stage needs of a checkout."""
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    (tmp_path / "experts").symlink_to(ROOT / "experts")
-    monkeypatch.chdir(tmp_path)
-    compose(["profile=smoke", "executor=local"])
-    return tmp_path
-
-
-@pytest.fixture
 def run(monkeypatch, capsys):
     """Run a command line in this process; its status, its output and what it said of an error."""
     monkeypatch.setenv("COLUMNS", "200")
@@ -90,14 +80,19 @@ def test_every_command_tells_of_each_of_its_options(run):
     assert (status, "Usage: " in error) == (2, True)
 
 
-def test_a_mistake_of_the_configuration_is_one_line(run, repository):
-    before = (repository / "params.yaml").read_bytes()
+def test_a_mistake_of_the_configuration_is_one_line(run, tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    (tmp_path / "experts").symlink_to(ROOT / "experts")
+    monkeypatch.chdir(tmp_path)
+    params = tmp_path / "params.yaml"
+    compose(["profile=smoke", "executor=local"])
+    before = params.read_bytes()
     assert_one_line(run("params", "profle=smoke"), "conf: no key profle", "did you mean profile?")
-    assert (repository / "params.yaml").read_bytes() == before
+    assert params.read_bytes() == before
     painting = "style.paintings.sources.swirls.source=/no/painting.jpg"
     assert run("params", "profile=smoke", painting)[0] == 0
     assert_one_line(run("check-config"), "/no/painting.jpg: no such file", "paintings/swirls")
-    (repository / "params.yaml").unlink()
+    params.unlink()
     assert_one_line(run("agents"), "params.yaml", "make params")
 
 
