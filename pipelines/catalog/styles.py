@@ -1,7 +1,6 @@
 """Settings, names and files of styles and their networks, for all stages of style transfer."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import get_args
 from pipelines.catalog.paths import BACKBONES, PAINTINGS, PHOTOS, SAMPLES, STYLES, VIDEOS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
-from singleshot.errors import UserError
 from singleshot.export.runtimes import RUNTIMES
 from singleshot.export.stylizers import StylizerName
 from singleshot.style.apply.stylize import StylizeSettings
@@ -18,13 +16,10 @@ from singleshot.style.backbones import BackboneName
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.start import START
 from singleshot.style.video.join import MUXERS
-from singleshot.style.video.reader import VideoInfo, open_video
+from singleshot.style.video.reader import VideoInfo
 from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead
 from tasks.stylize import SegmentParams, stylize_segment
 from tasks.transfer_style import TransferParams
-
-MP4_SOUNDS = {"aac", "alac", "ac3", "eac3", "mp2", "mp3", "flac", "opus"}
-"""Codecs of sound that an MP4 holds, by FFmpeg's names."""
 
 
 def painting_of(style: str) -> Path:
@@ -135,15 +130,5 @@ def segment_cells(
 
 
 def stylized_name(video: Path) -> str:
-    """The name of a stylised video: the original's if its suffix allows H.264.
-
-    Else it ends in `.mp4` where the original is of that family, or in `.mkv`, which
-    can hold any sound and subtitles.
-    """
-    if video.suffix.lower() in MUXERS:
-        return video.name
-    with suppress(UserError), open_video(video) as (container, _):
-        sounds = {track.codec_context and track.codec.canonical_name for track in container.streams.audio}
-        if "mp4" in container.format.name.split(",") and sounds <= MP4_SOUNDS:
-            return f"{video.stem}.mp4"
-    return f"{video.stem}.mkv"
+    """The name of a stylised video: the original's, or one in `.mkv` if its suffix does not allow H.264."""
+    return video.name if video.suffix.lower() in MUXERS else f"{video.stem}.mkv"

@@ -15,7 +15,7 @@ from pipelines.catalog.styles import segment_cells
 from pipelines.cli.media import STANDARD, find_media, plan_targets
 from pipelines.config.params import load_config
 from pipelines.engine.cells import CellStore
-from pipelines.engine.execution import ExecutorConfig, device_of, temporary_directory
+from pipelines.engine.execution import ExecutorConfig, device_of
 from pipelines.engine.processes import ends_with_its_parents, one_at_a_time
 from pipelines.engine.ray_cluster import cluster_address
 from pipelines.engine.stage import fan_out
@@ -95,14 +95,15 @@ def stylize_inputs(
         else:
             seconds = time.perf_counter() - start
             print(f"{output}: {len(written)} picture{'s' * (len(written) > 1)} in {seconds:.1f} s by PyTorch")
-    with temporary_directory() as directory:
-        save_model(network, replace(loaded[0][1], style=" ".join(styles), scores={}), directory / MODEL)
+    with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
+        model = Path(directory) / MODEL
+        save_model(network, replace(loaded[0][1], style=" ".join(styles), scores={}), model)
         for target, medium in targets.items():
             if medium.kind == "picture":
                 continue
             start = time.perf_counter()
             try:
-                runtime = _stylize_video(medium.file, target, directory / MODEL, executor, options)
+                runtime = _stylize_video(medium.file, target, model, executor, options)
             except UserError as error:
                 failures.append(str(error))
             else:

@@ -1,7 +1,6 @@
 """One call of a task, which works the same way on all executors."""
 
 import collections
-import contextlib
 import ctypes
 import dataclasses
 import gc
@@ -81,9 +80,17 @@ def execute(
     keep_freed_memory()
     device = device_of(config, gpu)
     started = time.monotonic()
-    with temporary_directory() as scratch, threadpoolctl.threadpool_limits(config.num_cpus):
+    temporary = tempfile.TemporaryDirectory(prefix="singleshot-")
+    with temporary as scratch, threadpoolctl.threadpool_limits(config.num_cpus):
         jobs = [
-            Job(cell.params, inputs[index], scratch / str(index), device, checkpoints[index], batch.commit)
+            Job(
+                cell.params,
+                inputs[index],
+                Path(scratch, str(index)),
+                device,
+                checkpoints[index],
+                batch.commit,
+            )
             for index, cell in enumerate(batch.cells)
         ]
         for job in jobs:
@@ -94,13 +101,6 @@ def execute(
             files = sorted(path for path in job.output.rglob("*") if path.is_file())
             contents = {str(path.relative_to(job.output)): path.read_bytes() for path in files}
             yield Finished(index, contents, made)
-
-
-@contextlib.contextmanager
-def temporary_directory() -> Iterator[Path]:
-    """A temporary directory, which is removed at the end."""
-    with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
-        yield Path(directory)
 
 
 def keep_freed_memory() -> None:

@@ -6,7 +6,6 @@ import signal
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
 import joblib
@@ -29,11 +28,6 @@ from pipelines.engine.processes import GRACE_SECONDS, ends_with
 from pipelines.engine.sweep import Sweep
 from singleshot.errors import UserError
 from tasks.job import Event
-
-
-@dataclass(frozen=True)
-class _End:
-    error: Exception | None = None
 
 
 class LocalExecutor:
@@ -71,8 +65,8 @@ class LocalExecutor:
             batch = pending.popleft()
             sweep.started(batch)
             for event in _events(batch, checkpoints_of(batch, sweep.store), self.config, self.gpu):
-                if isinstance(event, _End):
-                    pending.extend(sweep.ended(batch, event.error))
+                if event is None or isinstance(event, Exception):
+                    pending.extend(sweep.ended(batch, event))
                 else:
                     sweep.handle(batch, event)
 
@@ -92,12 +86,12 @@ class LocalExecutor:
                     assert isinstance(connection, Connection)
                     fork = busy[connection]
                     event = fork.next()
-                    if not isinstance(event, _End):
+                    if event is not None and not isinstance(event, Exception):
                         sweep.handle(fork.batch, event)
                         continue
                     del busy[connection]
-                    pending.extend(sweep.ended(fork.batch, event.error))
-                    if isinstance(event.error, LostError):
+                    pending.extend(sweep.ended(fork.batch, event))
+                    if isinstance(event, LostError):
                         fork.close()
                     else:
                         self._idle.append(fork)
@@ -121,15 +115,15 @@ class _Fork:
         with contextlib.suppress(ConnectionError):  # it was killed while it was idle, as `next` will say
             self.connection.send((batch, checkpoints_of(batch, sweep.store)))
 
-    def next(self) -> Event | Finished | _End:
-        """The next event of the batch."""
+    def next(self) -> Event | Finished | Exception | None:
+        """The next event of the batch; in the end an error, or None."""
         try:
-            event: Event | Finished | _End = self.connection.recv()
+            event: Event | Finished | Exception | None = self.connection.recv()
         except (EOFError, ConnectionError):
             self._process.join()
             status = self._process.exitcode or 0
             ending = signal.Signals(-status).name if status < 0 else f"status {status}"
-            return _End(LostError(f"its process ended with {ending}"))
+            return LostError(f"its process ended with {ending}")
         return event
 
     def close(self) -> None:
@@ -152,12 +146,12 @@ def _compute(connection: Connection, driver: psutil.Process, config: ExecutorCon
 
 def _events(
     batch: CellBatch, states: Sequence[bytes | None], config: ExecutorConfig, gpu: bool
-) -> Iterator[Event | Finished | _End]:
+) -> Iterator[Event | Finished | Exception | None]:
     try:
         yield from execute(batch, [cell.inputs for cell in batch.cells], states, config, gpu)
     except (UserError, OutOfMemoryError) as error:
-        yield _End(error)
+        yield error
     except Exception:  # which another process may be unable to read
-        yield _End(RuntimeError(f"in the cell's process:\n{traceback.format_exc()}"))
+        yield RuntimeError(f"in the cell's process:\n{traceback.format_exc()}")
     else:
-        yield _End()
+        yield None

@@ -6,6 +6,7 @@ checkpoints and results come back as events, so no worker reads the driver's dis
 
 import dataclasses
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,6 @@ from pipelines.engine.execution import (
     execute,
     first_line,
     stack_size,
-    temporary_directory,
 )
 from pipelines.engine.sources import check_packages
 from pipelines.engine.sweep import TRANSIENT_RETRIES, Sweep
@@ -185,8 +185,8 @@ def execute_remotely(
     os.chdir("/")
     check_packages(batch.cells[0].identity["packages"])
     yield _Started()
-    with temporary_directory() as directory:
-        local = [{name: given.receive(directory) for name, given in files.items()} for files in inputs]
+    with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
+        local = [{name: given.receive(Path(directory)) for name, given in files.items()} for files in inputs]
         states = [ref and ray.get(ref) for ref in checkpoints]
         try:
             yield from execute(batch, local, states, config, gpu)

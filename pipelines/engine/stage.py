@@ -43,10 +43,6 @@ def fan_out(
     """Compute those of `cells` that `store` lacks. On return it has all of them.
 
     Args:
-        cells: the whole sweep; cells that are in the store are reused.
-        config: where and how to run.
-        store: the store of cells.
-        recorder: records the course and the metrics of every cell.
         gpu: whether the task can use a GPU.
         alone: compute one cell at a time on any executor, for cells that measure times.
         start_ray: start Ray on this machine if no cluster is given, which takes six seconds; other cells are

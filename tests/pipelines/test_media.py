@@ -39,7 +39,7 @@ def test_the_content_decides_what_a_file_is() -> None:
         photo.convert("1").save("in/drawn.msp")
         photo.convert("RGB").save("in/texture.pcx")
     pictures = dict.fromkeys(["b.dat", "b.jpg", "b.mp4", "texture.png"], "picture")
-    assert found("in") == pictures | dict.fromkeys(["a.mp4", "a.JPG.mp4", "c.mkv"], "video")
+    assert found("in") == pictures | dict.fromkeys(["a.mkv", "a.JPG.mkv", "c.mkv"], "video")
 
 
 def test_a_directory_says_what_it_leaves_out() -> None:
