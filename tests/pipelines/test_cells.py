@@ -17,38 +17,25 @@ from singleshot.errors import UserError
 from singleshot.io.whole_file import sync
 
 
-def test_digest_is_the_same_in_another_process_and_directory(tmp_path):
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "data").write_text("same")
-    (tmp_path / "there").mkdir()
-    (tmp_path / "there" / "elsewhere").write_text("same")
+def test_digest_covers_task_parameters_and_input_contents_and_nothing_of_this_process(tmp_path):
+    data = tmp_path / "data"
+    data.write_text("one")
     code = (
         "from pathlib import Path; from pipelines.engine.cells import Cell; "
         "from toy_tasks.work import SumParams, add_up; "
-        "print(Cell('n', add_up, SumParams(1), {'x': Path('elsewhere')}).digest)"
+        "print(Cell('n', add_up, SumParams(1), {'x': Path('data')}).digest)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7"}
-    there = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path / "there",
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    here = Cell("other name", add_up, SumParams(1), {"x": tmp_path / "here" / "data"})
-    assert there.stdout.strip() == here.digest
-
-
-def test_digest_covers_task_parameters_and_input_contents(tmp_path):
-    (tmp_path / "data").write_text("one")
-    base = Cell("n", add_up, SumParams(1), {"x": tmp_path / "data"})
+    command = [sys.executable, "-c", code]
+    there = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
+    base = Cell("other name", add_up, SumParams(1), {"x": data})
+    assert there.strip() == base.digest
     digests = {
         base.digest,
         dataclasses.replace(base, params=SumParams(2)).digest,
-        dataclasses.replace(base, inputs={"y": tmp_path / "data"}).digest,
+        dataclasses.replace(base, inputs={"y": data}).digest,
     }
-    (tmp_path / "data").write_text("two!")
+    data.write_text("two!")
     digests.add(dataclasses.replace(base).digest)
     assert len(digests) == 4
 

@@ -63,9 +63,7 @@ class Disk:
 def disk_at(root: Path) -> Iterator[Disk]:
     """The directory `root` as such a disk."""
     disk = Disk(root)
-    originals = {
-        name: getattr(os, name) for name in ("fsync", "rename", "replace", "unlink", "rmdir", "mkdir")
-    }
+    originals = {name: getattr(os, name) for name in OPERATIONS}
 
     def counted(name):
         def operation(*arguments, **options):
