@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import get_args
 
-from pipelines.catalog.paths import BACKBONES, PAINTINGS, PHOTOS, SAMPLES, STYLES, VIDEOS
+from pipelines.catalog.paths import BACKBONES, PAINTINGS, STYLES, VIDEOS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from singleshot.export.runtimes import RUNTIMES
@@ -14,7 +14,6 @@ from singleshot.export.stylizers import StylizerName
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
 from singleshot.style.johnson import TrainStyleParams
-from singleshot.style.start import START
 from singleshot.style.video.join import MUXERS
 from singleshot.style.video.reader import VideoInfo
 from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead
@@ -38,19 +37,6 @@ def training_of(config: Config, style: str) -> TrainStyleParams:
     weight = training.style_weights.get(style, training.johnson.style_weight)
     johnson = replace(training.johnson, style_weight=weight)
     return TrainStyleParams(style, johnson, training.seed, unseen=config.style.quality.photos)
-
-
-def training_inputs(config: Config, style: str) -> dict[str, Path]:
-    """The files that a style's network is trained from, and judged with."""
-    start = {"start": START} if config.style.training.start else {}
-    return {
-        "photos": PHOTOS,
-        "painting": painting_of(style),
-        "backbone": trained("vgg16"),
-        "samples": SAMPLES,
-        "alexnet": trained("alexnet"),
-        **start,
-    }
 
 
 def trained(backbone: str) -> Path:

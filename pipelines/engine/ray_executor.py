@@ -115,14 +115,10 @@ class RayExecutor:
         wanted = {"CPU": self.config.num_cpus, "GPU": self.gpus, "memory": memory}
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         if not any(all(node.get(name, 0) >= amount for name, amount in wanted.items()) for node in nodes):
-            largest = {name: max(node.get(name, 0) for node in nodes) for name in wanted}
-            asked, there = (
-                f"{each['CPU']:g} CPU, {each['GPU']:g} GPU, {each['memory'] / 2**30:.1f} GB"
-                for each in (wanted, largest)
-            )
+            asked = ", ".join(f"{amount:g} {name}" for name, amount in wanted.items())
             raise UserError(
-                f"no Ray node can run a cell: executor asks for {asked}; the most that nodes have is "
-                f"{there}; lower executor.num_cpus, num_gpus or memory_gb"
+                f"no Ray node can run a cell: executor asks for {asked} (see `ray status`); lower "
+                "executor.num_cpus, num_gpus or memory_gb"
             )
 
 

@@ -15,6 +15,7 @@ from pipelines.config.style import StyleConfig
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
 from singleshot.style.backbones import BackboneName
+from singleshot.style.start import START
 from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import SEGMENT
@@ -125,8 +126,15 @@ def train_styles(work: Work, config: Config) -> None:
     """
     cells = []
     for style in config.style.training.styles:
-        params, inputs = styles.training_of(config, style), styles.training_inputs(config, style)
-        cells.append(Cell(style, train_style, params, inputs, {"style": style}))
+        inputs = {
+            "photos": paths.PHOTOS,
+            "painting": styles.painting_of(style),
+            "backbone": styles.trained("vgg16"),
+            "samples": paths.SAMPLES,
+            "alexnet": styles.trained("alexnet"),
+            **({"start": START} if config.style.training.start else {}),
+        }
+        cells.append(Cell(style, train_style, styles.training_of(config, style), inputs, {"style": style}))
     work.compute(cells, paths.STYLES, gpu=True)
 
 
