@@ -20,7 +20,7 @@ from pipelines.engine.tracking import TrackingConfig, tracking_uri
 STAGES = """
 stages:
   first: {cmd: echo one >> ran && echo 1 > one, deps: [given], outs: [one]}
-  second: {cmd: echo two >> ran && echo 2 > two, deps: [one], outs: [two]}
+  second: {cmd: echo two >> ran && echo 2 > two && mkdir d && touch d/empty, deps: [one], outs: [two, d]}
 """
 
 
@@ -113,17 +113,6 @@ def test_a_damaged_file_of_the_cache_is_not_restored(repository, left, since):
     assert dvc("repro").returncode == 0
     assert Path("two").read_text(encoding="utf-8") == "2\n"
     assert ran() == ["one", "two", "two"]
-
-
-@pytest.mark.slow
-def test_what_is_whole_stays_in_the_cache(repository):
-    Path("dvc.yaml").write_text(
-        "stages: {made: {cmd: touch nothing && mkdir d && echo 1 > d/e, outs: [nothing, d]}}",
-        encoding="utf-8",
-    )
-    assert dvc("repro").returncode == 0
-    assert any(Path(".dvc/cache/files/md5").glob("*/*.dir"))
-    assert list(mend()) == []
 
 
 def test_files_that_a_running_dvc_may_be_writing_are_left_alone(repository):
