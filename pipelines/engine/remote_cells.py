@@ -126,7 +126,7 @@ class RemoteCellStore(CellStore):
 
     def _put(self, directory: Path, name: str) -> None:
         packed = self._stage()
-        with zipfile.ZipFile(packed, "w") as archive:
+        with zipfile.ZipFile(packed, "w", strict_timestamps=False) as archive:
             for file in directory.rglob("*"):
                 archive.write(file, file.relative_to(directory))
         self._files.put_file(str(packed), f"{self._prefix}{name}.zip")
