@@ -47,7 +47,7 @@ from singleshot.rl.environments import Environment, spaces_of
 from singleshot.rl.evaluation.play import evaluate
 from singleshot.rl.networks import AnyNetwork
 from singleshot.rl.randomness import Randomness
-from singleshot.rl.training.stack import Stack, flushed_denormals
+from singleshot.rl.training.stack import CHECK_EVERY, Stack, flushed_denormals
 
 OWN_DATA = "data"
 """Name of the environment in the specification of an agent that was trained on one's own data."""
@@ -336,12 +336,13 @@ class TrainableAgent(TrainedAgent):
         sizes = self._transitions.state_size, self._transitions.action_size
         self._spec, self._algorithm = spec, agents.make_algorithm(spec, self.config, *sizes)
         self._masks = agents.dense_masks(self._algorithm)
+        self._begun: dict[int, tuple[dict[str, torch.Tensor], list[dict[str, float]]]] = {}
 
     @checked
     def fit(self, updates: Count, *, progress: bool = True) -> Self:
         """Train for a whole number of updates; a pruned agent computes with its kept weights alone on a CPU.
 
-        After Ctrl-C, another call begins anew and ends with the same agent.
+        A training that Ctrl-C interrupted goes on when it is called again, to the same agent.
 
         Raises:
             UserError: the number is not whole or less than 1, a loss is no longer finite, or the agent is
@@ -358,22 +359,25 @@ class TrainableAgent(TrainedAgent):
             draw=int(self._pruning.reinitialize),
             scopes=[self._pruning.scope],
         )
+        state, records = self._begun.get(updates, ({}, []))
+        stack.restore([state])
         every = max(1, updates // RECORDS)
-        records: list[dict[str, float]] = []
-        bar = tqdm(total=updates, desc=str(self), unit="update", disable=not progress)
+        bar = tqdm(total=updates, initial=stack.update, desc=str(self), unit="update", disable=not progress)
         with bar, flushed_denormals():
             while stack.update < updates:
                 before = stack.update
                 stack.train_until(stack.next_stop(every))
                 bar.update(stack.update - before)
                 if stack.update % every == 0 or stack.update == updates:
-                    records.append({"update": stack.update} | stack.losses.means(0))
+                    records = [*records, {"update": stack.update} | stack.losses.means(0)]
                     stack.losses.clear()
+                if stack.update % CHECK_EVERY == 0:  # a copy, as Ctrl-C may come within an update
+                    self._begun = {updates: (stack.agent_state(0), records)}
         # A delayed network's loss may not have been computed at first.
         names = dict.fromkeys(name for record in records for name in record)
         self.losses = {name: [record.get(name, float("nan")) for record in records] for name in names}
         self._agent = stack.agent(0)
-        self._masks = self._agent.masks
+        self._masks, self._begun = self._agent.masks, {}
         return self
 
 

@@ -204,21 +204,25 @@ def test_help_lists_hyper_parameters_and_a_star_imports_the_names_for_notebooks(
     assert {*ALGORITHMS, "Dataset", "load"} <= set(names)
 
 
-def test_an_interrupted_fit_begins_anew_and_ends_with_the_same_agent(data, monkeypatch):
+def test_an_interrupted_fit_goes_on_to_the_same_agent(data, monkeypatch):
     through = made("BC", data).prune("rigl", 0.8).fit(250, progress=False)
     stopped = made("BC", data).prune("rigl", 0.8)
-    train, calls = Stack.train_until, iter(range(100))
+    train, calls, resumed = Stack.train_until, iter(range(100)), []
 
     def interrupt(self, update):
         train(self, update)
-        if next(calls) == 60:
+        if next(calls) == 60:  # in the middle: what it has made is lost
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(Stack, "train_until", interrupt)
         with pytest.raises(KeyboardInterrupt):
             stopped.fit(250, progress=False)
+    monkeypatch.setattr(
+        Stack, "train_until", lambda self, update: resumed.append(self.update) or train(self, update)
+    )
     stopped.fit(250, progress=False)
+    assert resumed[0] == 100
     assert stopped.losses == through.losses
     for layer, weights in through.agent.networks["vae"].weights.items():
         assert torch.equal(stopped.agent.networks["vae"].weights[layer], weights)
