@@ -1,7 +1,4 @@
-"""`python -m pipelines doctor`: whether params.yaml, the disk, MLflow and Ray are what a run needs.
-
-Each check is one function without side effects, which returns what it found.
-"""
+"""`python -m pipelines doctor`: whether params.yaml, the disk, MLflow and Ray are what a run needs."""
 
 import os
 import shutil

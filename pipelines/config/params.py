@@ -1,6 +1,7 @@
 """`params.yaml`: composed from `conf/`, read into frozen dataclasses, and checked."""
 
 import dataclasses
+import json
 import re
 import runpy
 from collections.abc import Sequence
@@ -113,16 +114,10 @@ def _no_such_key(name: str) -> str:
     return f"{CONF}: no key {name}; {similar}one that no file there has is added by +KEY=VALUE"
 
 
-_JSON = pydantic.TypeAdapter(Any, config=pydantic.ConfigDict(ser_json_inf_nan="constants"))
-"""Writes NaN and infinity as such, so that they are what is refused."""
-
-
 def _parse(values: Any, origin: Path | str) -> Config:
     try:
         # With pydantic's rules for JSON, lists become tuples, but "5" does not become 5.
-        return pydantic.TypeAdapter(Config).validate_json(
-            _JSON.dump_json(values), strict=True, extra="forbid"
-        )
+        return pydantic.TypeAdapter(Config).validate_json(json.dumps(values), strict=True, extra="forbid")
     except pydantic.ValidationError as error:
         problems = [
             f"{_key(each['loc'], values)}: {each['msg'].removeprefix('Value error, ')}"

@@ -119,6 +119,7 @@ WRONG = [
     ("deployment.classifier.architecture", "resnet50", "resnet50"),
     ("deployment.benchmark.runtimes", ["tvn"], "'tvn'"),
     ("serving.root_path", "a/", "'a/'"),
+    ("style.stylize.strength", float("nan"), "style.stylize.strength: "),
     ("style.photos.source", "???", "style.photos.source"),
 ]
 
