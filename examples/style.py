@@ -13,9 +13,10 @@ import skimage.data
 import torch
 from torch import Tensor
 
+from singleshot.io.images import read_rgb
 from singleshot.style import Style
 from singleshot.style.blend import blend
-from singleshot.style.datasets.paintings import draw
+from singleshot.style.datasets.paintings import drawn_painting
 from singleshot.style.datasets.photos import random_crop
 from singleshot.style.datasets.weights import read_backbone
 from singleshot.style.johnson import JohnsonConfig, Trainer, initial_network
@@ -28,8 +29,8 @@ SMALL = os.environ.get("SINGLESHOT_EXAMPLES") == "small"
 BATCHES = 2 if SMALL else 150
 
 # %% [markdown]
-# Photos to learn from, and one that no network sees while it learns. The paintings are drawn here;
-# `singleshot.io.images.read_rgb(Path("painting.jpg"), short_side=256)` reads another.
+# Photos to learn from, and one that no network sees while it learns. The paintings come with the library;
+# `read_rgb(Path("painting.jpg"), short_side=256)` reads another.
 
 
 # %%
@@ -40,7 +41,7 @@ def as_tensor(pixels: np.ndarray) -> Tensor:
 
 photos = [as_tensor(pixels) for pixels in (skimage.data.astronaut(), skimage.data.rocket())]
 photo = skimage.data.chelsea()
-paintings = {name: draw(name, 320) for name in ("swirls", "waves")}
+paintings = {name: read_rgb(drawn_painting(name), short_side=256) for name in ("swirls", "waves")}
 
 # %% [markdown]
 # VGG-16, whose activations say how far a picture is from the photo's content and from the painting's style,

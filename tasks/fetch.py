@@ -28,7 +28,7 @@ from singleshot.style.backbones import (
     normalize_activations,
     save_backbone,
 )
-from singleshot.style.datasets.paintings import draw
+from singleshot.style.datasets.paintings import drawn_painting
 from singleshot.style.datasets.photos import ARCHIVE, PhotoSet
 from singleshot.style.datasets.weights import WeightsSource, read_backbone, read_lpips_heads
 from tasks.job import Event, Job, Metrics, Progress, per_job
@@ -247,8 +247,8 @@ class PaintingConfig:
     """Where one painting comes from."""
 
     source: str
-    """`drawn` for a painting that this project draws, else the path or URL of a picture. Secrets come from
-    ~/.netrc, or as $NAME from the environment."""
+    """`drawn` for a painting that comes with this project, else the path or URL of a picture. Secrets come
+    from ~/.netrc, or as $NAME from the environment."""
     sha256: str | None = None
     """SHA-256 that the file must have; with null, the file's SHA-256 is only recorded."""
 
@@ -268,38 +268,40 @@ class PaintingParams:
     up."""
 
     def inputs(self) -> dict[str, Path]:
-        """The file that :func:`fetch_painting` reads, if the source is a local one."""
-        return _local("painting", self.config.source) if self.config.source != DRAWN else {}
+        """The file that :func:`fetch_painting` reads, unless it is at a URL.
+
+        Raises:
+            UserError: no painting of that name comes with this project.
+        """
+        if self.config.source == DRAWN:
+            return {"painting": drawn_painting(self.name)}
+        return _local("painting", self.config.source)
 
 
 @per_job
 def fetch_painting(job: Job) -> None:
-    """Draw or fetch a job's painting (:class:`PaintingParams`).
+    """Copy or fetch a job's painting (:class:`PaintingParams`).
 
     Inputs: `painting`, as :meth:`PaintingParams.inputs` says. The output gets `painting.png` and `card.json`,
     which has its size and SHA-256, and the name or URL and the SHA-256 of the file that it was made from.
 
     Raises:
-        UserError: there is no drawn painting of that name; the file is missing, unreachable, damaged or no
-            picture, or its SHA-256 isn't the expected one.
+        UserError: the file is missing, unreachable, damaged or no picture, or its SHA-256 isn't the expected
+            one.
     """
     params: PaintingParams = job.params
-    origin, sha256 = DRAWN, None
-    if params.config.source == DRAWN:
-        picture = draw(params.name, params.long_side_px)
-    else:
-        setting = f"style.paintings.sources.{params.name}.source"
-        given = job.inputs.get("painting")
-        file, origin, sha256 = local_or_cached(given, params.config.source, params.config.sha256, setting)
-        picture = read_rgb(file)
-        short, long = sorted(picture.shape[1:])
-        if long > params.long_side_px:
-            picture = read_rgb(file, short_side=params.long_side_px * short // long)
+    setting = f"style.paintings.sources.{params.name}.source"
+    given, source = job.inputs.get("painting"), params.config.source
+    file, origin, sha256 = local_or_cached(given, source, params.config.sha256, setting)
+    picture = read_rgb(file)
+    short, long = sorted(picture.shape[1:])
+    if long > params.long_side_px:
+        picture = read_rgb(file, short_side=params.long_side_px * short // long)
     content = encode_png(picture)
     (job.output / "painting.png").write_bytes(content)
     card = {
         "name": params.name,
-        "origin": origin,
+        "origin": DRAWN if source == DRAWN else origin,
         "origin_sha256": sha256,
         "sha256": hashlib.sha256(content).hexdigest(),
         "width_px": picture.shape[2],

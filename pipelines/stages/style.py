@@ -40,14 +40,14 @@ PARTS = Path("results/style/quality")
 
 @step("fetch_images", tags=("source", "style"))
 def fetch_images(work: Work, config: Config) -> None:
-    """Pack the photos that styles are trained on, and draw or fetch the paintings."""
+    """Pack the photos that styles are trained on, and copy or fetch the paintings."""
     work.compute(list(image_cells(config.style)), paths.IMAGES)
 
 
 def image_cells(style: StyleConfig) -> Iterator[Cell]:
     """A cell for each shard of the photos, and one for each painting.
 
-    Their inputs are the user's own files that the configuration names.
+    Their inputs are drawn paintings, and the user's own files that the configuration names.
     """
     for name, photos in (("photos", style.photos), ("samples", style.samples)):
         for shard in range(photos.shards):

@@ -19,7 +19,7 @@ from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg, read_rgb
 from singleshot.io.whole_file import sha256_of
 from singleshot.style.backbones import load_backbone
-from singleshot.style.datasets.paintings import draw
+from singleshot.style.datasets.paintings import drawn_painting
 from singleshot.style.datasets.photos import PhotoSet
 from tasks.fetch import (
     PACKAGED,
@@ -181,8 +181,10 @@ def picture(tmp_path):
 def test_drawn(tmp_path):
     card = paint(tmp_path / "out", "waves", "drawn")
     painting = tmp_path / "out/painting.png"
-    assert torch.equal(read_rgb(painting), draw("waves", 64))
+    assert torch.equal(read_rgb(painting), read_rgb(drawn_painting("waves"), short_side=48))
     assert (card["origin"], card["sha256"]) == ("drawn", sha256_of(painting))
+    with pytest.raises(UserError, match=r"no painting 'scream' .* mosaic, swirls, waves"):
+        PaintingParams("scream", PaintingConfig("drawn"), 64).inputs()
 
 
 @pytest.mark.parametrize(("px", "size"), [(100, (100, 60)), (999, (200, 120))])
