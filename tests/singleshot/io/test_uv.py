@@ -34,7 +34,7 @@ def test_a_version_is_the_same_in_all_locks_of_an_environment():
         for lock in (ROOT / "requirements.lock", *LOCKS)
         if lock.stem != "requirements-tensorflow"
     )
-    assert len(others) == 5
+    assert len(others) == 4
     for other in others:
         assert {name: version for name, version in other.items() if base.get(name, version) != version} == {}
 
