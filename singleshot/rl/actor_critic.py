@@ -6,19 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from singleshot.rl import sparse_losses
-from singleshot.rl.algorithm import Policy
+from singleshot.rl.algorithm import Policy, Units
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.execution import or_sparsely
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
-WIDTH = 256
-"""Units of each hidden layer."""
 
 
-def actor_mlp(state_size: int, action_size: int) -> MLP:
+def actor_mlp(state_size: int, action_size: int, hidden: Units) -> MLP:
     """The layers of the actor π_φ(s) = tanh(MLP(s)), from a state to one action."""
-    return MLP({"state": state_size}, dict(zip(ACTOR, (WIDTH, WIDTH, action_size), strict=True)))
+    return MLP({"state": state_size}, dict(zip(ACTOR, (*hidden, action_size), strict=True)))
 
 
 def act(actor: AnyNetwork, state: Tensor) -> Tensor:
@@ -43,8 +41,8 @@ Q1 = ("q1.0", "q1.1", "q1.2")
 Q2 = ("q2.0", "q2.1", "q2.2")
 
 
-def critic_architecture(state_size: int, action_size: int, hidden: tuple[int, int]) -> Architecture:
-    """Architecture of both critics, each with two hidden layers of the sizes `hidden`."""
+def critic_architecture(state_size: int, action_size: int, hidden: Units) -> Architecture:
+    """Architecture of both critics."""
     inputs = {"state": state_size, "action": action_size}
     one, two = (MLP(inputs, dict(zip(layers, (*hidden, 1), strict=True))) for layers in (Q1, Q2))
     return Architecture({"critic 1": one, "critic 2": two})

@@ -25,6 +25,8 @@ Schedule = Callable[[Tensor], Tensor]
 """Function from the fraction of all updates that were made to the factor of the learning rate."""
 Perceptron = Callable[[str, Sequence[str]], nn.Module]
 """Function from the names of a network and its layers to a trained MLP (batch, in) → (batch, out)."""
+Units = tuple[Annotated[int, Ge(1)], Annotated[int, Ge(1)]]
+"""Numbers of units of two hidden layers, first and second."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class AlgorithmConfig:
     normalize_states: bool = False
     """Whether states are normalised to zero mean and unit variance (see `normalization.py`).
     The paper does not say; BEAR's code does not normalise them, and the author's later code does."""
+    hidden: Units = (256, 256)
+    """Units of the two hidden layers of each network."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -1,8 +1,8 @@
 """BCQ's conditional VAE: a generative model of the dataset's actions in a given state.
 
 As in Fujimoto et al. 2019, section 4.2 and appendix D, it has an encoder E_ω1(s, a) → μ, σ and a decoder
-D_ω2(s, z) → a, each with two hidden layers of 750 units, and a latent twice as large as the action. BEAR's BC
-consists of this VAE alone.
+D_ω2(s, z) → a, each with two hidden layers, and a latent twice as large as the action. BEAR's BC consists of
+this VAE alone.
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from singleshot.rl import sparse_losses
+from singleshot.rl.algorithm import Units
 from singleshot.rl.execution import or_sparsely
 from singleshot.rl.networks import MLP, VAE_LOG_STD_LIMITS, AnyNetwork, Architecture, mlp, perceptron
 
-WIDTH = 750
+HIDDEN = 750, 750
+"""Units of the hidden layers of encoder and decoder in the paper."""
 ENCODER = ("encoder.0", "encoder.1")
 POSTERIOR = ("mean", "log_std")
 DECODER = ("decoder.0", "decoder.1", "decoder.2")
@@ -24,11 +26,11 @@ def latent_size(action_size: int) -> int:
     return 2 * action_size
 
 
-def vae_architecture(state_size: int, action_size: int) -> Architecture:
+def vae_architecture(state_size: int, action_size: int, hidden: Units) -> Architecture:
     """Architecture of the VAE: encoder and decoder."""
     latent = latent_size(action_size)
-    encoder = dict.fromkeys(ENCODER, WIDTH) | dict.fromkeys(POSTERIOR, latent)
-    decoder = dict.fromkeys(DECODER[:-1], WIDTH) | {DECODER[-1]: action_size}
+    encoder = dict(zip(ENCODER, hidden, strict=True)) | dict.fromkeys(POSTERIOR, latent)
+    decoder = dict(zip(DECODER, (*hidden, action_size), strict=True))
     return Architecture(
         {
             "encoder": MLP({"state": state_size, "action": action_size}, encoder, heads=2, output="z"),

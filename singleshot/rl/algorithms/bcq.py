@@ -16,16 +16,14 @@ from torch import Tensor, nn
 
 from singleshot.rl import sparse_losses
 from singleshot.rl.actor_critic import Q1, Q2, critic_architecture, q, td_loss
-from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
+from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy, Units
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.execution import or_sparsely
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 from singleshot.rl.randomness import Randomness
-from singleshot.rl.vae import DECODER, latent_size, sample, vae_architecture, vae_loss
+from singleshot.rl.vae import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
-HIDDEN = 400, 300
-"""Units of the hidden layers of the actor and of each critic."""
 Z_LIMIT = 0.5
 """Limit to which samples of the VAE's prior are clipped, so that decoded actions stay close to the data."""
 
@@ -34,6 +32,10 @@ Z_LIMIT = 0.5
 class BCQConfig(AlgorithmConfig):
     """Hyper-parameters of BCQ; the defaults are those of the authors' code."""
 
+    hidden: Units = (400, 300)
+    """Units of the two hidden layers of the actor and of each critic."""
+    vae_hidden: Units = HIDDEN
+    """Units of the two hidden layers of the VAE's encoder and decoder."""
     discount: Annotated[float, Ge(0), Lt(1)] = 0.99
     """Discount factor γ: weight of the next step's reward relative to this step's."""
     tau: Annotated[float, Gt(0), Le(1)] = 0.005
@@ -57,11 +59,11 @@ class BCQ(Algorithm):
     @property
     def architectures(self) -> Mapping[str, Architecture]:  # noqa: D102
         inputs = {"state": self.state_size, "action": self.action_size}
-        actor = MLP(inputs, dict(zip(ACTOR, (*HIDDEN, self.action_size), strict=True)))
+        actor = MLP(inputs, dict(zip(ACTOR, (*self.config.hidden, self.action_size), strict=True)))
         return {
             "actor": Architecture({"actor": actor}),
-            "critic": critic_architecture(self.state_size, self.action_size, HIDDEN),
-            "vae": vae_architecture(self.state_size, self.action_size),
+            "critic": critic_architecture(self.state_size, self.action_size, self.config.hidden),
+            "vae": vae_architecture(self.state_size, self.action_size, self.config.vae_hidden),
         }
 
     @property

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from singleshot.rl.actor_critic import (
     ACTOR,
-    WIDTH,
     ActorPolicy,
     act,
     actor_mlp,
@@ -70,11 +69,14 @@ class IQL(Algorithm):
 
     @property
     def architectures(self) -> Mapping[str, Architecture]:  # noqa: D102
+        hidden = self.config.hidden
         log_std = MLP({"none": 0}, dict.fromkeys(LOG_STD, self.action_size))
-        value = MLP({"state": self.state_size}, dict(zip(V, (WIDTH, WIDTH, 1), strict=True)))
+        value = MLP({"state": self.state_size}, dict(zip(V, (*hidden, 1), strict=True)))
         return {
-            "actor": Architecture({"actor": actor_mlp(self.state_size, self.action_size), "log σ": log_std}),
-            "critic": critic_architecture(self.state_size, self.action_size, (WIDTH, WIDTH)),
+            "actor": Architecture(
+                {"actor": actor_mlp(self.state_size, self.action_size, hidden), "log σ": log_std}
+            ),
+            "critic": critic_architecture(self.state_size, self.action_size, hidden),
             "value": Architecture({"value": value}),
         }
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from singleshot.rl.actor_critic import (
     ACTOR,
     Q1,
-    WIDTH,
     ActorPolicy,
     act,
     actor_mlp,
@@ -64,8 +63,10 @@ class TD3BC(Algorithm):
     @property
     def architectures(self) -> Mapping[str, Architecture]:  # noqa: D102
         return {
-            "actor": Architecture({"actor": actor_mlp(self.state_size, self.action_size)}),
-            "critic": critic_architecture(self.state_size, self.action_size, (WIDTH, WIDTH)),
+            "actor": Architecture(
+                {"actor": actor_mlp(self.state_size, self.action_size, self.config.hidden)}
+            ),
+            "critic": critic_architecture(self.state_size, self.action_size, self.config.hidden),
         }
 
     @property
