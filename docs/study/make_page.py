@@ -44,10 +44,15 @@ class Setting(NamedTuple):
     """How the pages name another value."""
 
 
+RATE = {"bc": "0.001", "bcq": "0.001", "": "0.0003"}
+HIDDEN = {"bc": "750-750", "bcq": "400-300", "": "256-256"}
 BATCH = {"td3bc": "256", "iql": "256", "": "100"}
 SCORED = {"grasp": "200", "": "100"}
 SETTINGS = {  # a new column of settings is a new line here
+    "hidden": Setting("kind", "algorithms.{}.hidden", HIDDEN, "{} units"),
     "updates": Setting("training", "training.{}.updates", "25000", "{:,} updates"),
+    "learning_rate": Setting("kind", "algorithms.{}.learning_rate", RATE, "learning rate {:g}"),
+    "transitions": Setting("training", "data.transitions", "1000000", "{:,} transitions"),
     "batch_size": Setting("training", "algorithms.{}.batch_size", BATCH, "batches of {}"),
     "failed_episodes": Setting("training", "data.failed_episodes", "0", "{:.0%} failed episodes"),
     "scope": Setting("masks", "pruning.scope", "part", "scope {}"),
@@ -57,7 +62,7 @@ SETTINGS = {  # a new column of settings is a new line here
 CASE = ["environment", "kind", "states", "data", "training"]
 """Columns of :func:`described` tables in which agents agree that are compared with each other."""
 MASK = ["pruner", "sparsity", "masks"]
-KINDS = {"bc": "BC (VAE)", "bcq": "BCQ", "td3bc": "TD3+BC", "iql": "IQL"}
+KINDS = {"bc": "BC (VAE)", "bc mlp": "BC (MLP)", "bcq": "BCQ", "td3bc": "TD3+BC", "iql": "IQL"}
 OF_THE_PAPER = ("BC (VAE)", "BCQ")
 NAMES = {
     "dense": "dense", "snip": "SNIP", "grasp": "GraSP", "small": "narrow dense", "erk": "ERK", "set": "SET",
@@ -171,7 +176,8 @@ def described(rows: pandas.DataFrame) -> pandas.DataFrame:
     words: dict[str, list[str]] = {"kind": [], "training": [], "masks": []}
     for row in rows.to_dict("records"):
         found = {of: [deviation(c, row) for c in known if SETTINGS[c].of == of] for of in words}
-        found["kind"].insert(0, KINDS.get(row["algorithm"], row["algorithm"]))
+        kind = f"{row['algorithm']} {row['actor']}".removesuffix(" vae").strip()
+        found["kind"].insert(0, KINDS.get(kind, kind))
         scored = row["pruning_normalize_states"]
         if row["pruner"] not in ("dense", "small") and scored not in ("", row["normalize_states"]):
             found["masks"].append(f"scored on {STATES[scored]} states")
@@ -207,17 +213,18 @@ def planned() -> Iterator[tuple[str, pandas.DataFrame]]:
             for pruner in own["pruners"] if sparsity else ["dense"]:
                 normalized = given.get(f"algorithms.{algorithm}.normalize_states", False)
                 scored = given.get("pruning.normalize_states", normalized)
-                row = {
-                    "environment": environment,
-                    "algorithm": algorithm,
-                    "pruner": pruner,
+                row = {"environment": environment, "algorithm": algorithm, "pruner": pruner}
+                row |= {
+                    "sparsity": sparsity,
                     "seed": str(seed),
+                    "data_seed": str(given.get("data.seed", seed)),
                 }
-                row |= {"sparsity": sparsity, "data_seed": str(given.get("data.seed", seed))}
                 row |= {"normalize_states": str(normalized), "pruning_normalize_states": str(scored)}
+                row["actor"] = given.get(f"algorithms.{algorithm}.actor", "vae" if algorithm == "bc" else "")
                 for column, setting in SETTINGS.items():
                     value = given.get(setting.key.format(algorithm), usual(column, algorithm, pruner))
-                    row[column] = "" if value is None else str(value)
+                    text = "-".join(map(str, value)) if isinstance(value, list) else str(value)
+                    row[column] = "" if value is None else text
                 rows.append(row)
         yield name, described(pandas.DataFrame(rows))
 
@@ -321,15 +328,8 @@ class Study:
 def label(case: Mapping[str, Any]) -> str:
     """A row's agents in words."""
     pruner = NAMES.get(case.get("pruner", ""), case.get("pruner", ""))
-    parts = [
-        case["environment"],
-        case["kind"],
-        case["states"],
-        case.get("training", ""),
-        pruner,
-        case.get("masks", ""),
-    ]
-    return ", ".join(filter(None, parts))
+    words = (case.get(of, "") for of in ("environment", "kind", "states", "training"))
+    return ", ".join(filter(None, [*words, pruner, case.get("masks", "")]))
 
 
 def draw_weights(study: Study, path: Path) -> None:
@@ -460,7 +460,7 @@ def parts(study: Study) -> dict[str, str]:
         return table(agents, ["masks"], {"usual": ("",)} | {each: (each,) for each in masks if words in each})
 
     plan = progress(study)
-    (every, trained), missing = plan.pop("all"), [f"`{name}`" for name, (n, done) in plan.items() if done < n]
+    every, trained = plan.pop("all")
     spread, runs = study.agents["spread"], study.runs
     experts = (f"{name} {each['deterministic']['d4rl_score']:.0f}" for name, each in study.experts.items())
     by_length = {"25,000 updates": ("",)} | {
@@ -497,7 +497,7 @@ def parts(study: Study) -> dict[str, str]:
         "commits": ", ".join(sorted({commit[:7] for commit in runs["commit"]})),
         "spread": f"{spread.median():.1f} points in the median and {spread.max():.0f} at most",
         "planned": f"{every:,}",
-        "missing": f"{every - trained:,} ({', '.join(missing)})",
+        "missing": f"{every - trained:,}",
         "plan": markdown(
             ["experiment", "agents", "trained"], [(f"`{name}`", *map(str, own)) for name, own in plan.items()]
         ),

@@ -29,7 +29,8 @@ from singleshot.rl.agents import AgentSpec
 EXPERIMENTS = Path("conf/study.yaml")
 RUNS, SCORES, LAYERS = "runs.csv", "scores.csv", "layers.csv"
 STEPS = (stage.prepare_data, stage.prune_agents, stage.train_agents)
-NUMBERS = {"updates", "batch_size", "pruning_batch_size", "pruning_iterations", "sparsity", "seed", "update"}
+NUMBERS = {"updates", "batch_size", "learning_rate", "transitions", "sparsity", "seed", "update"}
+NUMBERS |= {"pruning_batch_size", "pruning_iterations"}
 """Columns by whose numbers rows are sorted."""
 
 
@@ -41,6 +42,10 @@ def key(config: Config, agent: AgentSpec) -> dict[str, str]:
         "updates": training_config(config, agent).updates,
         "normalize_states": algorithm.normalize_states,
         "batch_size": algorithm.batch_size,
+        "learning_rate": f"{algorithm.learning_rate:g}",
+        "actor": getattr(algorithm, "actor", ""),
+        "hidden": "-".join(map(str, algorithm.hidden)),
+        "transitions": config.offline_rl.data.transitions,
         "data_seed": "" if draw is None else draw,
         "failed_episodes": "" if failed is None else f"{failed:g}",
     }

@@ -13,6 +13,7 @@ from checkouts import ROOT
 
 PAGES = ROOT / "docs/study"
 AT_FIVE_PERCENT = {"updates": "25000", "normalize_states": "True", "failed_episodes": "0", "scope": "part"}
+NETWORK = {"bc": {"actor": "vae", "hidden": "750-750"}, "bcq": {"hidden": "400-300"}}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,14 @@ def study(make_page):
 def scores(environment, algorithm, pruner):
     """Scores by seed of agents on normalised states and own draws: the mean of the last five evaluations."""
     rows = pandas.read_csv(PAGES / "scores.csv", dtype=str, keep_default_na=False)
-    wanted = {**AT_FIVE_PERCENT, "environment": environment, "algorithm": algorithm, "pruner": pruner}
+    wanted = {
+        **AT_FIVE_PERCENT,
+        **NETWORK[algorithm],
+        "transitions": "1000000",
+        "environment": environment,
+        "algorithm": algorithm,
+        "pruner": pruner,
+    }
     if pruner == "dense":
         del wanted["scope"]
     else:

@@ -72,10 +72,10 @@ def test_a_key_is_a_row_of_the_published_tables():
     config = study.experiments(["scored-normalized-trained-raw"])["scored-normalized-trained-raw"]
     dense, snip, *_ = agents(config)
     assert list(study.key(config, dense).values()) == [
-        *("25000", "False", "100", "0", "0", "", "", "", ""),
+        *("25000", "False", "100", "0.001", "vae", "750-750", "1000000", "0", "0", "", "", "", ""),
         *("HalfCheetah", "bc", "dense", "0.0", "0"),
     ]
-    assert list(study.key(config, snip).values())[5:9] == ["part", "100", "1", "True"]
+    assert list(study.key(config, snip).values())[9:13] == ["part", "100", "1", "True"]
     columns = list(study.key(config, dense))
     runs = study.read_table(study.Path("docs/study/runs.csv").absolute(), columns)
     assert list(runs)[: len(columns)] == columns
