@@ -18,11 +18,12 @@ as in a sweep.
 import dataclasses
 import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
+import gymnasium
 import numpy as np
 import torch
 from annotated_types import Gt, Lt
@@ -44,7 +45,7 @@ from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import ARRAYS, Transitions
 from singleshot.rl.environments import Environment, spaces_of
-from singleshot.rl.evaluation.play import evaluate
+from singleshot.rl.evaluation.play import FIRST_EPISODE, evaluate
 from singleshot.rl.networks import AnyNetwork
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.stack import CHECK_EVERY, Stack, flushed_denormals
@@ -96,13 +97,13 @@ class Dataset:
         given = zip(ARRAYS, (observations, actions, rewards, next_observations, terminals), strict=True)
         arrays = check_steps(dict(given), "Dataset", None)
         made = Transitions.cast(*(np.array(arrays[name], order="C") for name in ARRAYS))
+        doubts = Doubts("Dataset")
+        doubts.check_rows(made.observations, made.actions, made.rewards, made.terminals, known=False)
         if made.actions.size:
             bounds = _bounds(made.actions, action_low, action_high)
             scaled = np.asarray(bounds.to_unit(made.actions), np.float32)
             made = dataclasses.replace(made, actions=scaled, bounds=None if bounds.is_unit else bounds)
         self.transitions = made.check("Dataset")
-        doubts = Doubts("Dataset")
-        doubts.check_rewards(made.rewards, made.terminals)
         doubts.told()
 
     @classmethod
@@ -175,10 +176,11 @@ class TrainedAgent:
         pruned = "" if self._spec.pruner == DENSE else f", {self._spec.pruner} {self._spec.sparsity:g}"
         return f"{algorithm_class(self._spec.algorithm).__name__}{pruned}"
 
-    def act(self, observations: ArrayLike) -> NDArray[np.float32]:
+    def act(self, observations: ArrayLike, deterministic: bool = False) -> NDArray[np.float32]:
         """Actions (A,) at an observation (S,), or (N, A) at several (N, S).
 
-        BC and BCQ sample; each call draws other numbers, the same ones after :func:`load`.
+        BCQ and BC by a VAE sample; each call draws other numbers, the same ones after :func:`load`. If
+        `deterministic`, they take the mean of the latents, 0.
 
         Raises:
             UserError: the shape is another, something isn't a finite number or is too large for a finite
@@ -193,7 +195,8 @@ class TrainedAgent:
         with np.errstate(over="ignore"):
             states = given.astype(np.float32)
         batch = torch.from_numpy(np.atleast_2d(states))[None]
-        noise = self._noise.normal(batch.shape[1], *agent.algorithm.noise_shape)
+        shape = batch.shape[1], *agent.algorithm.noise_shape
+        noise = torch.zeros(1, *shape) if deterministic else self._noise.normal(*shape)
         with torch.no_grad():
             actions = agent.algorithm.act(self._acting, batch, noise)[0].numpy()
         actions = agent.bounds.from_unit(actions) if agent.bounds else actions
@@ -203,13 +206,17 @@ class TrainedAgent:
 
     @checked
     def evaluate(
-        self, environment: str | Environment, episodes: Count = 10, seed: Seed = 0
+        self,
+        environment: str | Environment | gymnasium.Env | Callable[[], gymnasium.Env],
+        episodes: Count = 10,
+        seed: Seed = 0,
     ) -> NDArray[np.float64]:
         """Undiscounted returns of some episodes, (episodes,), each from another initial state.
 
         Args:
             environment: Gymnasium's id, such as `Hopper-v5`, or an
-                :class:`~singleshot.rl.environments.Environment` with arguments and a time limit.
+                :class:`~singleshot.rl.environments.Environment` with arguments and a time limit; or an
+                environment of one's own, also wrapped, or a function that makes one, played as it is.
             episodes: number of episodes.
             seed: of the policy's noise.
 
@@ -217,10 +224,29 @@ class TrainedAgent:
             UserError: there is no such environment, it has other observations or actions, or there is to be
                 no episode.
         """
+        if not isinstance(environment, str | Environment):
+            made = environment if isinstance(environment, gymnasium.Env) else environment()
+            return self._play(made, episodes, seed)
         where = Environment(environment) if isinstance(environment, str) else environment
         if spaces_of(where).time_limit is None:
             logger.warning("%s has no time limit: this ends only when its episodes do", where.name)
         returns, _ = evaluate(self.agent, where, episodes, seed)
+        return returns
+
+    def _play(self, environment: gymnasium.Env, episodes: int, seed: int) -> NDArray[np.float64]:
+        actions, player = environment.action_space, TrainedAgent(self.agent, seed)
+        wanted = (player.agent.algorithm.action_size,)
+        if not isinstance(actions, gymnasium.spaces.Box) or actions.shape != wanted:
+            raise UserError(f"{environment}: its actions are {actions}, this agent's have shape {wanted}")
+        returns = np.zeros(episodes)
+        for episode in range(episodes):
+            observation, _ = environment.reset(seed=FIRST_EPISODE + episode)
+            ended = False
+            while not ended:
+                action = player.act(observation).clip(actions.low, actions.high)
+                observation, reward, terminated, truncated, _ = environment.step(action)
+                returns[episode] += float(reward)
+                ended = terminated or truncated
         return returns
 
     @checked

@@ -324,3 +324,33 @@ def test_mistakes_are_one_line(data, caplog):
     assert "Dataset: used, though all 'rewards' are 0" in caplog.text
     made("IQL", data).prune("snip", 0.9)
     assert "log_std" not in caplog.text  # a layer without weights
+
+
+def test_an_environment_of_ones_own_is_played_as_it_is():
+    """A step's reward is -0.1·a² where running counts nothing, and an episode has 3 steps."""
+
+    def make():
+        return gymnasium.make("HalfCheetah-v5", max_episode_steps=3, forward_reward_weight=0.0)
+
+    draw = np.random.default_rng(2)
+    states, actions = draw.normal(size=(41, 17)), draw.uniform(-1, 1, (40, 6))
+    data = singleshot.rl.Dataset(states[:-1], actions, np.zeros(40), states[1:], np.zeros(40))
+    agent = made("TD3BC", data).fit(1, progress=False)
+    named = Environment("HalfCheetah-v5", {"forward_reward_weight": 0.0}, time_limit=3)
+    expected = agent.evaluate(named, episodes=2)
+    assert ((expected >= -3 * 0.1 * 6) & (expected < 0)).all()
+    for own in (make(), make):
+        np.testing.assert_allclose(agent.evaluate(own, episodes=2), expected, rtol=1e-4)
+    doubled = gymnasium.wrappers.TransformReward(make(), lambda reward: 2 * reward)
+    np.testing.assert_allclose(agent.evaluate(doubled, episodes=2), 2 * expected, rtol=1e-4)
+    with pytest.raises(UserError, match=r"Pendulum.*\(6,\)"):
+        agent.evaluate(gymnasium.make("Pendulum-v1"))
+
+
+def test_a_deterministic_act_is_the_same_each_time(data):
+    agent = made("BC", data).fit(1, progress=False)
+    states = np.zeros((2, data.transitions.state_size))
+    np.testing.assert_array_equal(
+        agent.act(states, deterministic=True)[0], agent.act(states[1], deterministic=True)
+    )
+    assert not np.array_equal(agent.act(states)[0], agent.act(states)[0])

@@ -20,6 +20,8 @@ LARGE_REWARD = 1e6
 """Rewards of a thousand times the largest in D4RL's environments."""
 LARGEST_CLIPPED = 2.0
 """Actions up to here are clipped to [-1, 1], as the simulator does; larger ones have another range."""
+FEW, EMPTY = 10, 0.01
+"""Most rows that may be 0 throughout without a doubt: their number, and their share."""
 ENOUGH, SHUFFLED = 100, 0.8
 """Steps from which their order can be told, and how far apart rows out of order are, which should be 1."""
 VECTORS = ("observations", "next_observations", "actions")
@@ -144,8 +146,18 @@ class Doubts:
             logging.getLogger(__name__).warning("%s: used, though %s", self.origin, "; ".join(self.found))
         return tuple(self.found)
 
-    def check_rewards(self, rewards: NDArray, terminals: NDArray) -> None:
-        """Doubt large rewards, and (N,) rewards and terminals from which no value can be learned."""
+    def check_rows(
+        self, observations: NDArray, actions: NDArray, rewards: NDArray, terminals: NDArray, known: bool
+    ) -> None:
+        """Doubt what no environment gives: empty rows, and rewards, terminals or actions of another kind.
+
+        Actions (N, A) are doubted only where no environment is `known`, whose actions are continuous.
+        """
+        empty = ~(observations.any(axis=1) | actions.any(axis=1) | (rewards != 0))
+        if empty.sum() > FEW and empty.mean() > EMPTY:
+            self.add(f"{empty.mean():.0%} of the rows are 0 throughout, as in a buffer that isn't filled")
+        if not known and actions.any() and (actions == np.round(actions)).all():
+            self.add("100% of 'actions' are whole numbers, as choices are, and taken as continuous")
         if largest(rewards) > LARGE_REWARD:
             self.add(f"'rewards' reach {largest(rewards):.2g}")
         if len(rewards) > 1 and not rewards.any():

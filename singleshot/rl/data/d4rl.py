@@ -69,7 +69,7 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
         *(each[kept] for each in (observations, actions, rewards, next_observations, terminals)),
         bounds=bounds,
     )
-    doubts.check_rewards(transitions.rewards, transitions.terminals)
+    doubts.check_rows(observations, arrays["actions"], rewards, terminals, known=spaces is not None)
     episodes, returns = _returns(rewards, terminals, timeouts, limit)
     return Recording(transitions.check(path, spaces), episodes, returns, doubts.told())
 

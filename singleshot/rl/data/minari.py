@@ -91,9 +91,10 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
             f"{directory}: Minari can't read it ({in_a_line(error)}); give a copy that Minari "
             f"{minari.__version__} reads"
         ) from error
-    actions, bounds = doubts.unit_actions(loaded.transitions.actions, spaces)
-    transitions = replace(loaded.transitions, actions=np.asarray(actions, np.float32), bounds=bounds)
-    doubts.check_rewards(transitions.rewards, transitions.terminals)
+    read = loaded.transitions
+    doubts.check_rows(read.observations, read.actions, read.rewards, read.terminals, known=spaces is not None)
+    actions, bounds = doubts.unit_actions(read.actions, spaces)
+    transitions = replace(read, actions=np.asarray(actions, np.float32), bounds=bounds)
     return replace(loaded, transitions=transitions.check(directory, spaces), doubts=doubts.told())
 
 

@@ -2,9 +2,11 @@
 
 import copy
 import doctest
+import gc
 import itertools
 import math
 import pickle
+import weakref
 
 import pytest
 import torch
@@ -159,6 +161,17 @@ def test_a_pickled_model_takes_its_masks_again(mlp, loss):
     loss(copy.deepcopy(read)).backward()
     loss(read).backward()
     assert (read[0].weight.grad[~masks["0.weight"]] == 0).all()
+
+
+def test_a_model_under_masks_ends_with_its_last_name(mlp, loss):
+    singleshot.apply(mlp, singleshot.prune(mlp, loss, sparsity=0.5))
+    weight = weakref.ref(mlp[0].weight)
+    gc.disable()
+    try:
+        del mlp[0]
+        assert weight() is None
+    finally:
+        gc.enable()
 
 
 def test_masks_fit_compiled_and_wrapped_models(mlp, loss):

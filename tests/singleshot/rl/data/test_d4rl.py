@@ -264,11 +264,14 @@ def test_damage_is_one_clear_error(tmp_path: Path):
 
 
 def test_what_is_doubtful_is_told_once(tmp_path: Path):
-    shuffled = np.random.default_rng(0).permutation(300)[:, None] * np.ones(11)
+    filled, dense = np.maximum(20 - np.arange(300), 0)[:, None], np.ones(11)
+    shuffled = np.random.default_rng(0).permutation(300)[:, None] * dense
     for doubt, terminals, changed in (
         ("most steps are terminals", [1, 0] * 150 + [1], {}),
         ("all 'rewards' are 0", [0] * 300, {"rewards": np.zeros(300)}),
+        ("93% of the rows are 0", [0] * 300, {"observations": filled * dense, "rewards": filled}),
         ("successive rows differ by", [0] * 300, {"observations": shuffled}),
+        ("whole numbers", [0] * 300, {"actions": np.eye(300, 3) + 1}),
     ):
         (told,) = read_d4rl(write(tmp_path / "a.hdf5", terminals, **changed)).doubts
         assert doubt in told
