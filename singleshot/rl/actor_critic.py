@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from singleshot.rl import sparse_losses
-from singleshot.rl.algorithm import Policy, Units
+from singleshot.rl.algorithm import Policy
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.execution import or_sparsely
-from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
+from singleshot.rl.networks import MLP, AnyNetwork, Architecture, Units, mlp
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
 

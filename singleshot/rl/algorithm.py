@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from singleshot.errors import UserError
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, Architecture
+from singleshot.rl.networks import AnyNetwork, Architecture, Units
 from singleshot.rl.randomness import Randomness
 
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]
@@ -25,8 +25,6 @@ Schedule = Callable[[Tensor], Tensor]
 """Function from the fraction of all updates that were made to the factor of the learning rate."""
 Perceptron = Callable[[str, Sequence[str]], nn.Module]
 """Function from the names of a network and its layers to a trained MLP (batch, in) → (batch, out)."""
-Units = tuple[Annotated[int, Ge(1)], Annotated[int, Ge(1)]]
-"""Numbers of units of two hidden layers, first and second."""
 
 
 @dataclass(frozen=True)

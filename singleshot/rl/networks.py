@@ -14,9 +14,10 @@ files, weights are (out, in) as usual.
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from singleshot.random_streams import stream
@@ -28,6 +29,8 @@ LayerTensors = dict[str, Tensor]
 """Tensors by layer."""
 Layers = Mapping[str, tuple[int, int]]
 """Numbers of inputs and outputs of each layer of a network."""
+Units = tuple[Annotated[int, Ge(1)], Annotated[int, Ge(1)]]
+"""Numbers of units of two hidden layers, first and second."""
 PerceptronLayers = tuple[Sequence[str], Sequence[str]]
 """Names of the hidden layers in order, and of the heads that read the last hidden layer."""
 STATE = "state"

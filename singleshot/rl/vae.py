@@ -10,9 +10,16 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from singleshot.rl import sparse_losses
-from singleshot.rl.algorithm import Units
 from singleshot.rl.execution import or_sparsely
-from singleshot.rl.networks import MLP, VAE_LOG_STD_LIMITS, AnyNetwork, Architecture, mlp, perceptron
+from singleshot.rl.networks import (
+    MLP,
+    VAE_LOG_STD_LIMITS,
+    AnyNetwork,
+    Architecture,
+    Units,
+    mlp,
+    perceptron,
+)
 
 HIDDEN = 750, 750
 """Units of the hidden layers of encoder and decoder in the paper."""

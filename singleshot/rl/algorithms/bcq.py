@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from singleshot.rl import sparse_losses
 from singleshot.rl.actor_critic import Q1, Q2, critic_architecture, q, td_loss
-from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy, Units
+from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.execution import or_sparsely
-from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
+from singleshot.rl.networks import MLP, AnyNetwork, Architecture, Units, mlp
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.vae import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
 
