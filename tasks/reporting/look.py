@@ -60,7 +60,7 @@ NAMES = {
     "grasp": "GraSP",
     "synflow": "SynFlow",
     "erk": "ERK",
-    "small": "small dense",
+    "small": "narrow dense",
     "finetuned": "magnitude after training",
     "gradual": "gradual magnitude",
     "set": "SET",

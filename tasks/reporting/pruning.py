@@ -6,6 +6,7 @@ from textwrap import fill
 
 import numpy as np
 import pandas
+import scipy.stats
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
@@ -25,7 +26,7 @@ from tasks.reporting.look import (
     pruner_keys,
 )
 from tasks.reporting.results import Results
-from tasks.reporting.scores import ALL
+from tasks.reporting.scores import ALL, agent_scores
 from tasks.reporting.words import Row, exact_percent, number, percent, span
 
 TABLE_1_SPARSITY = 0.95
@@ -86,6 +87,29 @@ def kept_overall(statistics: pandas.DataFrame) -> list[Row]:
         for row in top.itertuples()
         if row.pruner == ordered(top["pruner"], PRUNERS)[0]
     ]
+
+
+def narrow_beside_pruned(found: Results) -> Row:
+    """Points that narrow dense agents score more than wide ones that SNIP prunes to as many weights.
+
+    They are averaged over environments and algorithms, seed by seed; the 95 % interval is by Student's t over
+    seeds. Empty with fewer than three seeds.
+    """
+    top = highest(found.table(results.SCORES))
+    agents = agent_scores(top, ["environment", "algorithm", "pruner", "seed"])
+    scores = agents.pivot(index=["environment", "algorithm", "seed"], columns="pruner", values="d4rl_score")
+    if not {"small", "snip"} <= set(scores):
+        return {}
+    more = (scores["small"] - scores["snip"]).dropna().groupby("seed").mean()
+    if len(more) < 3:
+        return {}
+    low, high = scipy.stats.ttest_1samp(more, 0).confidence_interval(0.95)
+    return {
+        "points": f"{more.mean():+.1f}",
+        "interval": f"{low:+.1f} to {high:+.1f}",
+        "seeds": str(len(more)),
+        "verdict": "more" if low > 0 else "less" if high < 0 else "as much, as far as this run can tell,",
+    }
 
 
 def _interval(low: float, high: float) -> str:

@@ -1,4 +1,5 @@
 import base64
+import itertools
 import re
 import shutil
 from itertools import pairwise
@@ -12,7 +13,7 @@ from report_results import draw, rows_of, shown
 
 from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg
-from tasks.reporting import look, provenance, results
+from tasks.reporting import look, provenance, pruning, results
 from tasks.reporting.look import Chart, Figure, Panel
 from tasks.reporting.results import Results
 
@@ -74,6 +75,29 @@ def test_agents_in_motion_wait_for_the_reader(drawn):
         assert base64.b64decode(content) == f"{environment} in motion".encode()
         assert video.endswith("controls muted loop playsinline>")  # the script plays it
         assert 'poster="data:image/jpeg' in video
+
+
+def test_narrow_dense_agents_are_compared_with_pruned_ones_seed_by_seed(tmp_path):
+    """Two environments: differences of 0 and 2, 1 and 3, 2 and 4 points have means of 1, 2 and 3 points."""
+    rows = [
+        (
+            "bc",
+            pruner,
+            0.95,
+            seed,
+            environment,
+            update,
+            50 + seed + (seed + 2 * i if pruner == "small" else 0),
+        )
+        for i, environment in enumerate(("Hopper", "Walker2d"))
+        for pruner, seed, update in itertools.product(("snip", "small"), range(3), (10, 20))
+    ]
+    columns = ["algorithm", "pruner", "sparsity", "seed", "environment", "update", "d4rl_score"]
+    pandas.DataFrame(rows, columns=columns).to_csv(tmp_path / "scores.csv", index=False)
+    found = pruning.narrow_beside_pruned(Results({results.SCORES.path: tmp_path / "scores.csv"}))
+    # t of 2 degrees of freedom at 97.5 %: 4.303; standard error 1 / √3
+    assert (found["points"], found["interval"], found["seeds"]) == ("+2.0", "-0.5 to +4.5", "3")
+    assert "as far as this run can tell" in found["verdict"]
 
 
 def test_the_page_opens_with_a_picture_and_three_numbers(drawn, no_charts, tmp_path):
