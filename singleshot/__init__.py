@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from singleshot.pruning.modules import apply as apply
     from singleshot.pruning.modules import prune as prune
+    from singleshot.pruning.modules import report as report
 
 try:
     __version__ = version("singleshot")
@@ -28,10 +29,10 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for: PyTorch alone takes two seconds, which `import singleshot` does not."""
     if name in SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name in ("prune", "apply"):
+    if name in ("prune", "apply", "report"):
         return getattr(importlib.import_module(f"{__name__}.pruning.modules"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*SUBPACKAGES, "__version__", "apply", "prune"]
+    return [*SUBPACKAGES, "__version__", "apply", "prune", "report"]

@@ -5,6 +5,7 @@ from singleshot import sparse as sparse
 from singleshot import style as style
 from singleshot.pruning.modules import apply as apply
 from singleshot.pruning.modules import prune as prune
+from singleshot.pruning.modules import report as report
 
 SUBPACKAGES: tuple[str, ...]
 __version__: str

@@ -88,11 +88,12 @@ def prune_networks(
 
     `objectives(i)` is called once in each round, i = 0, 1, …, and returns an objective per network. It has to
     use a new batch in each call if the rounds are to see more than one batch. In objectives, weights that
-    earlier rounds pruned are zero and have no gradient; they never come back. Of equal scores (those of a
-    dead layer are all 0), the first ones are kept, so that counts are exact whatever the ties.
+    earlier rounds pruned are zero and have no gradient; they never come back. Of equal scores, the first ones
+    are kept, so that counts are exact whatever the ties.
 
-    `weights` holds a tensor by network and layer. A layer that loses all its weights is logged as a warning
-    and has 0 kept weights in :func:`count_layers`.
+    `weights` holds a tensor by network and layer. A layer whose scores are all 0 in the first round, as
+    those behind a layer that begins at 0, competes with none and stays whole. That is logged as a warning,
+    and so is a layer that loses all its weights, which has 0 kept weights in :func:`count_layers`.
 
     Raises:
         UserError: the pruner is unknown, the sparsity is outside [0, 1), or there is not one finite score for
@@ -103,7 +104,7 @@ def prune_networks(
         raise UserError(f"sparsity is {sparsity}; it has to be at least 0 and less than 1")
     weights = of_layers(Tensor.detach, weights)
     masks = of_layers(lambda θ: torch.ones_like(θ, dtype=torch.bool), weights)
-    rounds = config.iterations_of(pruner)
+    rounds, whole = config.iterations_of(pruner), set[tuple[str, str]]()
     for i in range(rounds):
         objective = objectives(i)
         scores = {
@@ -111,10 +112,15 @@ def prune_networks(
         }
         _check(scores, weights, name)
         if i == 0 and sparsity:
-            _check_signal(scores, name)
+            whole = _without_signal(scores, name)
         # As in SynFlow's algorithm 1; exactly `sparsity` after the last round.
         reached = sparsity if i + 1 == rounds else 1 - (1 - sparsity) ** ((i + 1) / rounds)
-        masks = select(scores, masks, reached, config.scope, parts or {})
+        competing = {
+            network: {layer: score for layer, score in own.items() if (network, layer) not in whole}
+            for network, own in scores.items()
+        }
+        chosen = select(competing, masks, reached, config.scope, parts or {})
+        masks = {network: own | chosen[network] for network, own in masks.items()}
     if isinstance(pruner, str) and "-" in pruner:
         control = CONTROLS[pruner.partition("-")[2]]
         masks = {
@@ -156,8 +162,13 @@ def _check(scores: Mapping[str, Any], weights: Mapping[str, Weights], pruner: st
                 )
 
 
-def _check_signal(scores: Mapping[str, Scores], pruner: str) -> None:
-    """Raise UserError if all scores of a network are 0, and warn of layers of which all are."""
+def _without_signal(scores: Mapping[str, Scores], pruner: str) -> set[tuple[str, str]]:
+    """The layers, by network and name, of which all scores are 0, with a warning.
+
+    Raises:
+        UserError: all scores of a network are 0.
+    """
+    found = set()
     for network, own in scores.items():
         # A layer may have biases alone, such as IQL's log σ.
         own = {layer: score for layer, score in own.items() if score.numel()}
@@ -169,11 +180,14 @@ def _check_signal(scores: Mapping[str, Scores], pruner: str) -> None:
                 "begin at 0?"
             )
         for layer in silent:
+            found.add((network, layer))
             logger.warning(
-                "%s's scores of %s are all 0: it takes no part in the loss, or only behind weights of 0",
+                "%s's scores of %s are all 0, so it stays whole: it takes no part in the loss, begins at 0, "
+                "or stands behind weights of 0",
                 pruner,
                 _layer(network, layer),
             )
+    return found
 
 
 def _layer(network: str, layer: str) -> str:

@@ -16,10 +16,13 @@ dict_keys(['0.weight', '2.weight'])
 
 import copy
 import functools
+import logging
 import math
 import re
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import torch
@@ -29,7 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.parametrize import is_parametrized
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.arguments import Count, Seed, checked
+from singleshot.arguments import Count, Seed, checked, shown
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.masks import PruningConfig, prune_networks
@@ -37,25 +40,41 @@ from singleshot.pruning.pruner import Masks, Objective, ScoreFunction, Weights
 from singleshot.pruning.pruners.synflow import NOT_LINEAR
 from singleshot.random_streams import stream
 
-WHOLE = nn.Embedding, nn.EmbeddingBag, nn.LayerNorm, nn.RMSNorm
-"""Layers whose parameters are never pruned, unless another layer has them, too."""
+EMBEDDINGS = nn.Embedding, nn.EmbeddingBag
+WHOLE = *EMBEDDINGS, nn.LayerNorm, nn.RMSNorm
+"""Layers whose parameters are pruned only where a caller names them."""
+TOLD = 0.05
+"""Share of a model's parameters from which on a line says that they are not pruned."""
+Layers = Sequence[str | type[nn.Module]]
+"""Layers by name, such as `encoder.layers.0` or `encoder.*`, or by type."""
+logger = logging.getLogger(__name__)
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments and keywords of a model's call."""
 
 
-def prunable(model: nn.Module) -> Weights:
-    """The weights of `model` by the parameter's name: what is called `…weight…` and has two axes or more.
+def prunable(model: nn.Module, layers: Layers | None = None, exclude: Layers = ()) -> Weights:
+    """The weights of `model` by the parameter's name, as :func:`prune` describes them.
 
-    Those of linear, convolutional, recurrent and attention layers are. Embeddings and normalisations are left
-    out.
+    They are what is called `…weight…` and has two axes or more, and what has three axes of more than one
+    entry, as experts have that are multiplied in one batch.
 
     Raises:
-        UserError: a layer has no weight of its own.
+        UserError: a layer has no weight of its own, or there is no layer of a name.
     """
     weights: Weights = {}
     owners: dict[Tensor, str] = {}
-    for path, layer in model.named_modules():
-        if isinstance(layer, WHOLE):
+    every = list(model.named_modules())
+    for name in (each for each in (*(layers or ()), *exclude) if isinstance(each, str)):
+        if not any(fnmatchcase(path, name) for path, _ in every):
+            raise UserError(
+                f"the model has no layer {name!r}, but {shown([path for path, _ in every if path])}"
+            )
+    embedded = {θ for _, layer in every if isinstance(layer, EMBEDDINGS) for θ in layer.parameters(False)}
+    for path, layer in every:
+        named = _is_among(path, layer, layers or ())
+        if _is_among(path, layer, exclude) or not (
+            named or (layers is None and not isinstance(layer, WHOLE))
+        ):
             continue
         where = f"layer {path or type(layer).__name__}"
         own = dict(layer.named_parameters(recurse=False, remove_duplicate=False))
@@ -65,7 +84,9 @@ def prunable(model: nn.Module) -> Weights:
                 "torch.nn.utils.prune); remove that before pruning"
             )
         for name, weight in own.items():
-            if "weight" not in name:
+            if weight in embedded and not named:
+                continue
+            if "weight" not in name and not _is_batched(weight):
                 continue
             if isinstance(weight, nn.parameter.UninitializedParameter) or weight.is_meta:
                 raise UserError(
@@ -79,6 +100,31 @@ def prunable(model: nn.Module) -> Weights:
     return weights
 
 
+def _is_among(path: str, layer: nn.Module, chosen: Layers) -> bool:
+    return any(fnmatchcase(path, c) if isinstance(c, str) else isinstance(layer, c) for c in chosen)
+
+
+def _is_batched(parameter: Tensor) -> bool:
+    return not nn.parameter.is_lazy(parameter) and parameter.ndim > 2 and min(parameter.shape) > 1
+
+
+def _tell_what_stays(model: nn.Module, weights: Weights) -> None:
+    """Log the share of the parameters that are not among `weights`, by type of layer, if it is large."""
+    seen, whole = set(weights.values()), Counter[str]()
+    for layer in model.modules():
+        for θ in layer.parameters(recurse=False):
+            whole[type(layer).__name__] += 0 if θ in seen else θ.numel()
+            seen.add(θ)
+    every = sum(θ.numel() for θ in seen)
+    if whole.total() > TOLD * every:
+        most = ", ".join(f"{name} {count / every:.1%}" for name, count in whole.most_common(3) if count)
+        logger.warning(
+            "prune covers %.1f%% of the parameters; whole stay those of %s (layers=… names further ones)",
+            100 * (1 - whole.total() / every),
+            most,
+        )
+
+
 @checked
 def prune(
     model: nn.Module,
@@ -87,6 +133,8 @@ def prune(
     method: str | ScoreFunction = "snip",
     *,
     scope: Literal["network", "layer"] = "network",
+    layers: Layers | None = None,
+    exclude: Layers = (),
     iterations: Count | None = None,
     seed: Seed = 0,
 ) -> Masks:
@@ -94,8 +142,9 @@ def prune(
 
     Args:
         model: any network, usually at its initialization. Weights of linear, convolutional, recurrent and
-            attention layers are pruned (:func:`prunable`). Biases, normalisations, parameters of other names,
-            and embeddings that no linear layer shares stay whole.
+            attention layers and of batched experts are pruned. Biases, normalisations, and embeddings, also
+            those that are tied to another layer, stay whole; if these are more than a twentieth of the
+            parameters, a line says so. So does a layer whose scores are all 0, as of a head that begins at 0.
         loss: function from a model to the scalar that training would minimise, on one batch; GraSP
             differentiates it twice. SynFlow calls it once to see what the model is fed, and uses no data; it
             is for networks whose outputs grow with each weight, without LayerNorm or attention.
@@ -106,6 +155,9 @@ def prune(
             :class:`~singleshot.pruning.pruner.Objective` and the weights, by the parameter's name, to scores
             of the same names and shapes.
         scope: whether all weights of the network compete to be kept, or those of each layer.
+        layers: the only layers to prune, by name, such as `encoder.layers.0` or `encoder.*`, or by type, such
+            as `nn.Linear`; also embeddings.
+        exclude: layers to leave whole.
         iterations: rounds of scoring and removing; by default 100 for SynFlow, as in its paper, else 1.
         seed: of random scores and permutations.
 
@@ -121,9 +173,11 @@ def prune(
     """
     if isinstance(method, str) and method.partition("-")[2] in CONTROLS.keys() - {"shuffled"}:
         raise UserError(f"method {method}: this control is for agents (singleshot.rl); give …-shuffled")
-    weights = prunable(model)
+    weights = prunable(model, layers, exclude)
     if not weights:
         raise UserError(f"{type(model).__name__} has no weights to prune")
+    if layers is None:
+        _tell_what_stays(model, weights)
     config = PruningConfig(scope=scope, iterations=iterations)
     evaluate = _LossOf(model, loss, seed)
     # The flow has a copy of the model, which all rounds share.
@@ -136,6 +190,18 @@ def prune(
     # Fused attention has no second derivative, which GraSP needs, and inference mode has no derivative.
     with sdpa_kernel(SDPBackend.MATH), torch.inference_mode(False):
         return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
+
+
+@checked
+def report(masks: Mapping[str, Tensor]) -> str:
+    """A line for each of the `masks` of :func:`prune`, then for all: weights kept, of how many, the share."""
+    counts = {name: (int(mask.sum()), mask.numel()) for name, mask in masks.items()}
+    counts["all"] = tuple(map(sum, zip(*counts.values(), strict=True)))  # type: ignore[assignment]
+    width = max(map(len, counts))
+    return "\n".join(
+        f"{name:{width}} {kept:12,} of {total:12,} {kept / total:8.2%}"
+        for name, (kept, total) in counts.items()
+    )
 
 
 @checked

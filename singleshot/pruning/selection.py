@@ -27,7 +27,7 @@ def select(
     groups = {
         "layer": [[key] for key in candidates],
         "part": [
-            [(network, layer) for layer in part]
+            [(network, layer) for layer in part if layer in layers]
             for network, layers in scores.items()
             for part in parts.get(network, {network: tuple(layers)}).values()
         ],

@@ -183,12 +183,42 @@ def test_masks_fit_compiled_and_wrapped_models(mlp, loss):
     assert int(sum((mlp.get_parameter(name) != 0).sum() for name in masks)) == 18
 
 
-def test_a_layer_tied_to_an_embedding_is_pruned_with_it():
-    model = nn.Sequential(nn.Embedding(6, 3), nn.Linear(3, 6, bias=False))
-    model[0].weight = model[1].weight
-    masks = singleshot.prune(model, lambda m: m(torch.arange(6)).square().sum(), sparsity=0.5)
+def test_embeddings_also_tied_ones_are_pruned_if_they_are_named_and_their_share_is_told(caplog):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(6, 3), nn.Linear(3, 3), nn.Linear(3, 6, bias=False))
+    model[0].weight = model[2].weight
+
+    def loss(m):
+        return m(torch.arange(6)).square().sum()
+
+    masks = singleshot.prune(model, loss, sparsity=0.5)
+    assert list(masks) == ["1.weight"]
+    assert kept(masks) == 5  # 9 - round(9 / 2)
+    assert "prune covers 30.0% of the parameters; whole stay those of Embedding 60.0%" in caplog.text
+    masks = singleshot.prune(model, loss, sparsity=0.5, layers=[nn.Embedding])
     singleshot.apply(model, masks)
-    assert int((model[0].weight != 0).sum()) == 9
+    assert int((model[2].weight != 0).sum()) == 9
+
+
+def test_layers_are_chosen_by_name_or_type(mlp, loss):
+    def chosen(**which):
+        return list(singleshot.prune(mlp, loss, 0.5, **which))
+
+    assert chosen(layers=[nn.Linear]) == chosen(layers=["*"]) == ["0.weight", "2.weight"]
+    assert chosen(layers=["0"]) == chosen(exclude=["2"]) == ["0.weight"]
+    assert chosen(layers=[nn.Linear], exclude=["[0-1]"]) == ["2.weight"]
+    with pytest.raises(UserError, match="no layer 'head'"):
+        chosen(exclude=["head"])
+
+
+def test_a_report_has_kept_and_total_of_each_layer():
+    masks = {"a": torch.tensor([[True, False]]), "b.weight": torch.ones(2, 3, dtype=torch.bool)}
+    rows = [line.split() for line in singleshot.report(masks).splitlines()]
+    assert rows == [
+        ["a", "1", "of", "2", "50.00%"],
+        ["b.weight", "6", "of", "6", "100.00%"],
+        ["all", "7", "of", "8", "87.50%"],
+    ]
 
 
 class Returning(nn.Module):
@@ -259,12 +289,24 @@ def test_the_gradient_of_a_module_that_is_used_twice_is_the_sum_of_both_uses():
         assert [name for name, mask in masks.items() if mask.any()] == [winner]
 
 
-def test_a_layer_that_takes_no_part_is_told(caplog):
+def test_a_layer_whose_scores_are_all_0_stays_whole_and_is_told(caplog):
+    """One that takes no part, and a head that begins at 0: SNIP's |θ·∂L/∂θ| is 0 for both."""
     torch.manual_seed(0)
-    model = nn.ModuleDict({"used": nn.Linear(4, 2), "unused": nn.Linear(4, 2)})
+    sizes = {"used": 4, "unused": 2, "head": 2, "other": 2}
+    model = nn.ModuleDict({name: nn.Linear(4, size) for name, size in sizes.items()})
     x = torch.randn(8, 4)
-    singleshot.prune(model, lambda m: m["used"](x).square().sum(), 0.5, "grasp")
-    assert "grasp's scores of layer unused.weight are all 0" in caplog.text
+    nn.init.zeros_(model["head"].weight)
+
+    def loss(m):
+        features = m["used"](x)
+        return (m["head"](features) + m["other"](features) - 1).square().sum()
+
+    masks = singleshot.prune(model, loss, 0.5, "snip")
+    assert masks["head.weight"].all()
+    assert masks["unused.weight"].all()
+    assert kept({name: masks[name] for name in ("used.weight", "other.weight")}) == 12
+    for layer in ("head", "unused"):
+        assert f"snip's scores of layer {layer}.weight are all 0, so it stays whole" in caplog.text
 
 
 @pytest.mark.parametrize("grad", [torch.func.grad, grad])
@@ -312,6 +354,17 @@ class GPT2Linear(nn.Module):
         return x @ self.weight + self.bias
 
 
+class Experts(nn.Module):
+    """Experts that are multiplied in one batch, as Mixtral's in Hugging Face."""
+
+    def __init__(self):
+        super().__init__()
+        self.down_proj = nn.Parameter(torch.randn(3, 4, 2))
+
+    def forward(self, x):
+        return torch.einsum("bsi,eio->bso", x, self.down_proj)
+
+
 class Attention(nn.MultiheadAttention):
     """Of the query, with projections of a key and a value of other sizes."""
 
@@ -325,14 +378,15 @@ class Attention(nn.MultiheadAttention):
     [
         (Last, 4),
         (GPT2Linear, 4),
+        (Experts, 4),
         (lambda: Attention(8, 2, kdim=3, vdim=5), 8),
     ],
 )
 def test_weights_of_recurrent_attention_and_other_layers_are_pruned(make, size, method):
     torch.manual_seed(0)
     model, x = make(), torch.randn(8, 5, size)
-    if method == "synflow" and make is Last:
-        pytest.skip("gates are not linear")
+    if method == "synflow" and make not in (GPT2Linear, Experts):
+        pytest.skip("gates and attention are not linear")
     masks = singleshot.prune(model, lambda m: m(x).square().mean(), 0.5, method)
     assert masks.keys() == {name for name, θ in model.named_parameters() if "bias" not in name}
     assert kept(masks) == sum(mask.numel() for mask in masks.values()) / 2
