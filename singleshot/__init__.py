@@ -3,6 +3,7 @@
 >>> import singleshot
 >>> masks = singleshot.prune(model, loss, sparsity=0.95)    # any network; loss(model) is a scalar
 >>> singleshot.apply(model, masks)                          # pruned weights are zero, and stay so
+>>> singleshot.pack(model, "model.packed")                  # a file of the kept weights alone
 
 `singleshot.rl` trains and prunes offline-RL agents, `singleshot.style` stylises pictures, `singleshot.export`
 runs networks elsewhere. Subpackages are imported when they are first used.
@@ -16,12 +17,24 @@ if TYPE_CHECKING:
     from singleshot.pruning.modules import apply as apply
     from singleshot.pruning.modules import prune as prune
     from singleshot.pruning.modules import report as report
+    from singleshot.sparse.compaction import compact as compact
+    from singleshot.sparse.files import pack as pack
+    from singleshot.sparse.files import unpack as unpack
 
 try:
     __version__ = version("singleshot")
 except PackageNotFoundError:  # a checkout that isn't installed
     __version__ = "0+checkout"
 
+FUNCTIONS = {
+    "prune": "pruning.modules",
+    "apply": "pruning.modules",
+    "report": "pruning.modules",
+    "compact": "sparse.compaction",
+    "pack": "sparse.files",
+    "unpack": "sparse.files",
+}
+"""The modules of the functions that this package offers itself."""
 SUBPACKAGES = ("export", "pruning", "rl", "sparse", "style")
 
 
@@ -29,10 +42,10 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for: PyTorch alone takes two seconds, which `import singleshot` does not."""
     if name in SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name in ("prune", "apply", "report"):
-        return getattr(importlib.import_module(f"{__name__}.pruning.modules"), name)
+    if name in FUNCTIONS:
+        return getattr(importlib.import_module(f"{__name__}.{FUNCTIONS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*SUBPACKAGES, "__version__", "apply", "prune", "report"]
+    return [*SUBPACKAGES, *FUNCTIONS, "__version__"]

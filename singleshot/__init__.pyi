@@ -6,6 +6,10 @@ from singleshot import style as style
 from singleshot.pruning.modules import apply as apply
 from singleshot.pruning.modules import prune as prune
 from singleshot.pruning.modules import report as report
+from singleshot.sparse.compaction import compact as compact
+from singleshot.sparse.files import pack as pack
+from singleshot.sparse.files import unpack as unpack
 
+FUNCTIONS: dict[str, str]
 SUBPACKAGES: tuple[str, ...]
 __version__: str

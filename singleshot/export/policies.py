@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,53 +13,7 @@ from singleshot.pruning.variant import DENSE
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import SMALL, Agent, AgentSpec
 from singleshot.rl.algorithm import Policy
-
-
-class Layer(NamedTuple):
-    """A layer y = W x + b. The zeros in W are the pruned weights."""
-
-    weight: Tensor
-    """(out, in)"""
-    bias: Tensor
-    """(out,)"""
-
-
-def compact(layers: Sequence[Layer]) -> list[Layer]:
-    """Remove the hidden units that the function of the layers doesn't need.
-
-    The layers are in order, with ReLU between them and none after the last. A hidden unit is removed
-
-    - if none of its outgoing weights is kept: nothing depends on it;
-    - if none of its incoming weights is kept: its output is always relu(b), whose effect on the next layer is
-      added to that layer's bias (biases are never pruned, so such units are not just zero).
-
-    Removing a unit may leave other units in one of these states, in which case they are removed, too. Inputs
-    and outputs stay. If no unit of a hidden layer is left, one stays with nothing but zeros, because runtimes
-    don't accept tensors without elements.
-
-    The result is exact except for rounding: sums have fewer terms, and folded biases, which are computed in
-    double precision, are rounded once to the layers' own precision.
-    """
-    dtype = layers[0].weight.dtype
-    weights = [layer.weight.detach().double() for layer in layers]
-    biases = [layer.bias.detach().double() for layer in layers]
-    # Forward, so that constants cascade. Folded units lose their outgoing weights.
-    for i in range(len(layers) - 1):
-        constant = ~weights[i].any(dim=1)
-        folded = weights[i + 1][:, constant] @ biases[i][constant].relu()
-        biases[i + 1] = biases[i + 1] + folded
-        weights[i + 1] = weights[i + 1].masked_fill(constant, 0)
-    # Backward, so that dead ends cascade. This makes no new constants: the incoming weights of other units
-    # that it removes are zeros.
-    for i in reversed(range(len(layers) - 1)):
-        alive = weights[i + 1].any(dim=0)
-        if not alive.any():
-            weights[i], biases[i] = torch.zeros_like(weights[i]), torch.zeros_like(biases[i])
-            alive[0] = True
-        weights[i], biases[i] = weights[i][alive], biases[i][alive]
-        weights[i + 1] = weights[i + 1][:, alive]
-    return [Layer(w.to(dtype), b.to(dtype)) for w, b in zip(weights, biases, strict=True)]
-
+from singleshot.sparse.compaction import Layer, without_dead_units
 
 STATES = 1.0
 """States on which policies are compared are within ± this. Some of MuJoCo's numbers are larger, e.g. joints'
@@ -131,7 +85,7 @@ def make_policy(agent: Agent, compacted: bool = False) -> Policy:
             for layer in layers
         ]
         modules: list[nn.Module] = []
-        for weight, bias in compact(masked) if compacted else masked:
+        for weight, bias in without_dead_units(masked) if compacted else masked:
             linear = nn.Linear(weight.shape[1], weight.shape[0])
             linear.load_state_dict({"weight": weight, "bias": bias})
             modules += [linear, nn.ReLU()]

@@ -1,11 +1,14 @@
 from itertools import pairwise
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
-from singleshot.export.policies import Layer, compact
+import singleshot
+from singleshot.errors import UserError
+from singleshot.sparse.compaction import Layer, without_dead_units
 
 
 def run(layers: list[Layer], x: Tensor) -> Tensor:
@@ -24,7 +27,7 @@ def layer(weight: list[list[float]], bias: list[float]) -> Layer:
 
 
 def test_a_unit_without_outgoing_weights_goes():
-    compacted = compact([layer([[1, 2], [3, 4]], [5, 6]), layer([[0, 7]], [8])])
+    compacted = without_dead_units([layer([[1, 2], [3, 4]], [5, 6]), layer([[0, 7]], [8])])
 
     assert sizes(compacted) == [(1, 2), (1, 1)]
     assert compacted[0].weight.tolist() == [[3, 4]]
@@ -35,7 +38,7 @@ def test_a_unit_without_outgoing_weights_goes():
 def test_a_unit_without_incoming_weights_becomes_a_bias():
     # Units: x + y, the constant 5, and the constant relu(-3) = 0.
     first = layer([[1, 1], [0, 0], [0, 0]], [0, 5, -3])
-    compacted = compact([first, layer([[2, 10, 100], [3, 20, 200]], [0.5, 0.25])])
+    compacted = without_dead_units([first, layer([[2, 10, 100], [3, 20, 200]], [0.5, 0.25])])
 
     assert sizes(compacted) == [(1, 2), (2, 1)]
     assert compacted[1].weight.tolist() == [[2], [3]]
@@ -50,7 +53,7 @@ def test_a_folded_unit_makes_those_before_and_after_it_go():
         layer([[1, 0, 0], [0, 2, 0]], [0, 0]),
         layer([[1, 1]], [0]),
     ]
-    compacted = compact(chain)
+    compacted = without_dead_units(chain)
 
     assert sizes(compacted) == [(1, 1), (1, 1), (1, 1)]
     assert run(compacted, torch.tensor([[4.0], [-1.0]])).tolist() == [[10], [6]]
@@ -58,7 +61,7 @@ def test_a_folded_unit_makes_those_before_and_after_it_go():
 
 def test_a_network_without_weights_is_its_constant():
     pruned = [Layer(torch.zeros(5, 3), torch.ones(5)), Layer(torch.zeros(4, 5), torch.ones(4))]
-    compacted = compact([*pruned, Layer(torch.zeros(2, 4), torch.tensor([7.0, -8.0]))])
+    compacted = without_dead_units([*pruned, Layer(torch.zeros(2, 4), torch.tensor([7.0, -8.0]))])
 
     assert sizes(compacted) == [(1, 3), (1, 1), (2, 1)]
     assert run(compacted, torch.randn(2, 3)).tolist() == [[7, -8], [7, -8]]
@@ -66,7 +69,7 @@ def test_a_network_without_weights_is_its_constant():
 
 def test_a_network_without_pruned_weights_stays_as_it_is():
     layers = [Layer(torch.randn(5, 3), torch.randn(5)), Layer(torch.randn(2, 5), torch.randn(2))]
-    for before, after in zip(layers, compact(layers), strict=True):
+    for before, after in zip(layers, without_dead_units(layers), strict=True):
         assert torch.equal(before.weight, after.weight)
         assert torch.equal(before.bias, after.bias)
 
@@ -88,7 +91,7 @@ def pruned_networks(draw: st.DrawFn) -> list[Layer]:
 @given(pruned_networks())
 def test_any_network_computes_the_same_with_no_unit_too_many(layers):
     originals = [Layer(layer.weight.clone(), layer.bias.clone()) for layer in layers]
-    compacted = compact(layers)
+    compacted = without_dead_units(layers)
 
     x = torch.randn(16, layers[0].weight.shape[1], generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(run(compacted, x), run(layers, x), rtol=1e-4, atol=1e-5)
@@ -101,3 +104,35 @@ def test_any_network_computes_the_same_with_no_unit_too_many(layers):
     for original, layer in zip(originals, layers, strict=True):
         assert torch.equal(original.weight, layer.weight)
         assert torch.equal(original.bias, layer.bias)
+
+
+def pruned_mlp() -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64, bias=False), nn.ReLU(), nn.Linear(64, 2)
+    )
+    x = torch.randn(32, 8)
+    masks = singleshot.prune(model, lambda m: m(x).square().sum(), sparsity=0.97)
+    singleshot.apply(model, masks)
+    return model
+
+
+def test_an_mlp_becomes_narrower_and_computes_the_same():
+    model, x = pruned_mlp(), torch.randn(100, 8)
+    small = singleshot.compact(model)
+    assert small[0].out_features < 64
+    assert small[2].out_features < 64
+    torch.testing.assert_close(small(x), model(x))
+    with pytest.raises(UserError, match=r"compact takes .* not Sequential"):
+        singleshot.compact(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)))
+
+
+def test_a_packed_model_has_the_same_bits_in_a_tenth_of_the_bytes(tmp_path):
+    model, path = pruned_mlp(), tmp_path / "model.packed"
+    singleshot.pack(model, path)
+    found = singleshot.unpack(path)
+    assert found.keys() == model.state_dict().keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
+    assert path.stat().st_size < sum(tensor.nbytes for tensor in found.values()) / 10
+    with pytest.raises(UserError, match=r"other: .*"):
+        singleshot.unpack(tmp_path / "other")

@@ -1,0 +1,83 @@
+"""Hidden units that pruning left without effect, removed: from layers, and from an MLP of PyTorch's."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from singleshot.errors import UserError
+
+
+class Layer(NamedTuple):
+    """A layer y = W x + b. The zeros in W are the pruned weights."""
+
+    weight: Tensor
+    """(out, in)"""
+    bias: Tensor
+    """(out,)"""
+
+
+def without_dead_units(layers: Sequence[Layer]) -> list[Layer]:
+    """Remove the hidden units that the function of the layers doesn't need.
+
+    The layers are in order, with ReLU between them and none after the last. A hidden unit is removed
+
+    - if none of its outgoing weights is kept: nothing depends on it;
+    - if none of its incoming weights is kept: its output is always relu(b), whose effect on the next layer is
+      added to that layer's bias (biases are never pruned, so such units are not just zero).
+
+    Removing a unit may leave other units in one of these states, in which case they are removed, too. Inputs
+    and outputs stay. If no unit of a hidden layer is left, one stays with nothing but zeros, because runtimes
+    don't accept tensors without elements.
+
+    The result is exact except for rounding: sums have fewer terms, and folded biases, which are computed in
+    double precision, are rounded once to the layers' own precision.
+    """
+    dtype = layers[0].weight.dtype
+    weights = [layer.weight.detach().double() for layer in layers]
+    biases = [layer.bias.detach().double() for layer in layers]
+    # Forward, so that constants cascade. Folded units lose their outgoing weights.
+    for i in range(len(layers) - 1):
+        constant = ~weights[i].any(dim=1)
+        folded = weights[i + 1][:, constant] @ biases[i][constant].relu()
+        biases[i + 1] = biases[i + 1] + folded
+        weights[i + 1] = weights[i + 1].masked_fill(constant, 0)
+    # Backward, so that dead ends cascade. This makes no new constants: the incoming weights of other units
+    # that it removes are zeros.
+    for i in reversed(range(len(layers) - 1)):
+        alive = weights[i + 1].any(dim=0)
+        if not alive.any():
+            weights[i], biases[i] = torch.zeros_like(weights[i]), torch.zeros_like(biases[i])
+            alive[0] = True
+        weights[i], biases[i] = weights[i][alive], biases[i][alive]
+        weights[i + 1] = weights[i + 1][:, alive]
+    return [Layer(w.to(dtype), b.to(dtype)) for w, b in zip(weights, biases, strict=True)]
+
+
+def compact(model: nn.Sequential) -> nn.Sequential:
+    """An MLP without the hidden units that pruning left without effect; it computes the same, to rounding.
+
+    `model` is an `nn.Sequential` of `nn.Linear` layers with `nn.ReLU` between them; it stays as it is. A
+    network of another kind has no smaller form here: its zeros save bytes in a packed file
+    (:func:`~singleshot.sparse.files.pack`), but no usual runtime computes faster with them.
+
+    Raises:
+        UserError: `model` has other layers, or others than these between them.
+    """
+    linear = [layer for layer in model if isinstance(layer, nn.Linear)]
+    kinds = [type(layer) for layer in model]
+    if not linear or kinds != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(linear) - 1)]:
+        raise UserError(f"compact takes an nn.Sequential of nn.Linear with nn.ReLU between them, not {model}")
+    with torch.no_grad():
+        layers = [
+            Layer(each.weight, each.weight.new_zeros(each.out_features) if each.bias is None else each.bias)
+            for each in linear
+        ]
+        smaller = []
+        for weight, bias in without_dead_units(layers):
+            made = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device, dtype=weight.dtype)
+            made.weight.copy_(weight)
+            made.bias.copy_(bias)
+            smaller += [made, nn.ReLU()]
+    return nn.Sequential(*smaller[:-1])

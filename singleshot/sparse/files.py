@@ -1,0 +1,33 @@
+"""Files of any pruned network in as few bytes as its kept weights need."""
+
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from singleshot.arguments import checked, writing
+from singleshot.io.tensor_file import TensorFile
+from singleshot.sparse import packed
+
+
+@checked
+def pack(model: nn.Module, path: str | Path, values: packed.ValuesName = "raw") -> None:
+    """Write the `state_dict` of a model with the positions and values of its weights that are not 0.
+
+    `values` is `raw` or `exponents`, which keep every bit, or `fp16` or `int8`, which round.
+
+    Raises:
+        UserError: the path is a folder or can't be written, or a tensor can't be written as `values`.
+    """
+    data = packed.pack(TensorFile({name: θ.cpu() for name, θ in model.state_dict().items()}, {}), values)
+    with writing(path, "model.packed") as file:
+        file.write_bytes(data)
+
+
+@checked
+def unpack(path: str | Path) -> dict[str, Tensor]:
+    """The `state_dict` that :func:`pack` wrote, for `model.load_state_dict`; pruned weights are 0.
+
+    Raises:
+        UserError: the file is missing, damaged or of another kind.
+    """
+    return dict(packed.read_packed(Path(path)).model.tensors)
