@@ -108,7 +108,7 @@ def test_a_file_says_what_it_is_and_nothing_of_where_it_was_made(exported):
             "algorithm": "bcq",
             "samples": 10,
             "latent_size": 6,
-            "config": asdict(agent.algorithm.config),
+            "config": json.loads(json.dumps(asdict(agent.algorithm.config))),
             "action_size": 3,
             "bounds": None,
             "environment_spec": json.loads(json.dumps(asdict(agent.environment))),
