@@ -34,6 +34,7 @@ class OnnxPolicy:
     """The environment for which it was trained."""
     bounds: ActionBounds
     """The actions that -1 and 1 stand for in training."""
+    state_size: int
     noise_shape: tuple[int, ...]
     """Shape of one state's latents, e.g. (samples, latent size); () if the graph takes none."""
 
@@ -45,8 +46,9 @@ class OnnxPolicy:
         latents = {"latents": noise[0].numpy()} if self.noise_shape else {}
         action = self.model(state=state[0].numpy(), **latents)["action"]
         if action.shape != (state.shape[1], len(self.bounds.low)) or not np.isfinite(action).all():
-            name = self.model.card.cell
-            raise UserError(f"{name}: its action isn't finite, or of another size; export it again")
+            raise UserError(
+                f"{self.model.path}: its action isn't finite, or of another size; export it again"
+            )
         return torch.from_numpy(self.bounds.to_unit(action)).float()[None]
 
 
@@ -64,13 +66,15 @@ def load_policy(path: Path) -> OnnxPolicy:
         if "action" not in card.outputs:
             raise ValueError("it has no output 'action'")
         bounds = card.details["bounds"]
-        sizes = unbatched_shapes(card.inputs, card.details).get("latents", ())
+        shapes = unbatched_shapes(card.inputs, card.details)
+        (state_size,), sizes = shapes["state"], shapes.get("latents", ())
         if not all(1 <= size <= MOST_LATENTS for size in (*sizes, math.prod(sizes))):
             raise ValueError(f"latents of shape {sizes}")
         return OnnxPolicy(
             model,
             environment_in_file(card.details["environment_spec"]),
             ActionBounds(**bounds) if bounds else ActionBounds.unit(int(card.details["action_size"])),
+            state_size,
             sizes,
         )
 
@@ -95,8 +99,7 @@ def play_onnx(
     if environment is None:
         raise UserError(f"{path}: doesn't say for which environment it was trained; give --environment")
     environments = make_environments(environment, EvaluationConfig(episodes), agents=1)
-    (state,) = (each for each in policy.model.card.inputs if each.name == "state")
-    environments.check(int(state.shape[1]), len(policy.bounds.low))
+    environments.check(policy.state_size, len(policy.bounds.low))
     # `play` uses only `act` and `noise_shape` of an algorithm.
     randomness = Randomness("evaluation", [seed])
     returns = play(cast(Algorithm, policy), {}, environments, randomness, bounds=policy.bounds)

@@ -71,7 +71,7 @@ def show(cell):
 
 config = check()
 for agent in agents(config):
-    for cell in (train_cell, quantize_cell) + ((prune_cell,) if agent.pruner != "dense" else ()):
+    for cell in (train_cell, quantize_cell) + ((prune_cell,) if agent.mask_pruner else ()):
         show(cell(config, agent))
 for cells in (export_cells, benchmark_cells):
     for cell in cells(config):

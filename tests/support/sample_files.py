@@ -20,7 +20,7 @@ from small_networks import save_agent, save_style
 
 from pipelines.config.params import load_config
 from singleshot.export.model_files import open_network
-from singleshot.export.onnx_model import load_onnx, read_card
+from singleshot.export.onnx_model import load_onnx
 from singleshot.export.rollout import load_policy
 from singleshot.export.to_onnx import card_of, to_onnx, with_sparse_initializers
 from singleshot.io.images import read_picture
@@ -61,8 +61,7 @@ def _read_photos(directory: Path) -> None:
 
 def _act(path: Path) -> None:
     policy = load_policy(path)
-    (size,) = read_card(path).inputs[0].shape[1:]
-    policy.act({}, torch.zeros(1, 1, int(size)), torch.zeros(1, 1, *policy.noise_shape))
+    policy.act({}, torch.zeros(1, 1, policy.state_size), torch.zeros(1, 1, *policy.noise_shape))
 
 
 def _picture(file_format: str, mode: str = "RGB", **options: Any) -> Callable[[Path], None]:
