@@ -129,6 +129,11 @@ class Dataset:
         """Number of transitions."""
         return len(self.transitions)
 
+    def __repr__(self) -> str:
+        """The dataset's sizes."""
+        states, actions = self.transitions.state_size, self.transitions.action_size
+        return f"Dataset({len(self):,} transitions, states of {states} numbers, actions of {actions})"
+
 
 class TrainedAgent:
     """An agent that acts, for states and actions as they are in its data."""
@@ -226,6 +231,8 @@ class TrainedAgent:
         """
         if not isinstance(environment, str | Environment):
             made = environment if isinstance(environment, gymnasium.Env) else environment()
+            if not isinstance(made, gymnasium.Env):
+                raise UserError(f"the function of environments returned {shown(made)}, not a gymnasium.Env")
             return self._play(made, episodes, seed)
         where = Environment(environment) if isinstance(environment, str) else environment
         if spaces_of(where).time_limit is None:
@@ -447,7 +454,9 @@ def _device(name: str | torch.device) -> str:
     try:
         torch.empty(0, device=name).cpu()
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device is {name}, which PyTorch can't use here; give cpu or cuda") from error
+        raise UserError(
+            f"device is {name}, which PyTorch can't use here; give another, such as cpu"
+        ) from error
     return str(name)
 
 

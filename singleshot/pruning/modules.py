@@ -46,7 +46,7 @@ WHOLE = *EMBEDDINGS, nn.LayerNorm, nn.RMSNorm
 TOLD = 0.05
 """Share of a model's parameters from which on a line says that they are not pruned."""
 Layers = Sequence[str | type[nn.Module]]
-"""Layers by name, such as `encoder.layers.0` or `encoder.*`, or by type."""
+"""Layers with all that is inside, by name, such as `encoder.layers.0` or `decoder.*.linear1`, or by type."""
 logger = logging.getLogger(__name__)
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments and keywords of a model's call."""
@@ -70,11 +70,11 @@ def prunable(model: nn.Module, layers: Layers | None = None, exclude: Layers = (
                 f"the model has no layer {name!r}, but {shown([path for path, _ in every if path])}"
             )
     embedded = {θ for _, layer in every if isinstance(layer, EMBEDDINGS) for θ in layer.parameters(False)}
+    chosen = set(model.modules()) if layers is None else _inside(every, layers)
+    chosen -= _inside(every, exclude)
     for path, layer in every:
-        named = _is_among(path, layer, layers or ())
-        if _is_among(path, layer, exclude) or not (
-            named or (layers is None and not isinstance(layer, WHOLE))
-        ):
+        named = layers is not None and _is_among(path, layer, layers)
+        if layer not in chosen or (isinstance(layer, WHOLE) and not named):
             continue
         where = f"layer {path or type(layer).__name__}"
         own = dict(layer.named_parameters(recurse=False, remove_duplicate=False))
@@ -104,6 +104,10 @@ def _is_among(path: str, layer: nn.Module, chosen: Layers) -> bool:
     return any(fnmatchcase(path, c) if isinstance(c, str) else isinstance(layer, c) for c in chosen)
 
 
+def _inside(every: Sequence[tuple[str, nn.Module]], chosen: Layers) -> set[nn.Module]:
+    return {inner for path, layer in every if _is_among(path, layer, chosen) for inner in layer.modules()}
+
+
 def _is_batched(parameter: Tensor) -> bool:
     return not nn.parameter.is_lazy(parameter) and parameter.ndim > 2 and min(parameter.shape) > 1
 
@@ -112,17 +116,15 @@ def _tell_what_stays(model: nn.Module, weights: Weights) -> None:
     """Log the share of the parameters that are not among `weights`, by type of layer, if it is large."""
     seen, whole = set(weights.values()), Counter[str]()
     for layer in model.modules():
-        for θ in layer.parameters(recurse=False):
-            whole[type(layer).__name__] += 0 if θ in seen else θ.numel()
-            seen.add(θ)
+        own = set(layer.parameters(recurse=False))
+        if own.isdisjoint(weights.values()):  # else what stays are biases
+            whole[type(layer).__name__] += sum(θ.numel() for θ in own - seen)
+        seen |= own
     every = sum(θ.numel() for θ in seen)
     if whole.total() > TOLD * every:
         most = ", ".join(f"{name} {count / every:.1%}" for name, count in whole.most_common(3) if count)
-        logger.warning(
-            "prune covers %.1f%% of the parameters; whole stay those of %s (layers=… names further ones)",
-            100 * (1 - whole.total() / every),
-            most,
-        )
+        covered = sum(θ.numel() for θ in weights.values()) / every
+        logger.warning("prune covers %.1f%% of the parameters; whole stay those of %s", 100 * covered, most)
 
 
 @checked
@@ -155,9 +157,9 @@ def prune(
             :class:`~singleshot.pruning.pruner.Objective` and the weights, by the parameter's name, to scores
             of the same names and shapes.
         scope: whether all weights of the network compete to be kept, or those of each layer.
-        layers: the only layers to prune, by name, such as `encoder.layers.0` or `encoder.*`, or by type, such
-            as `nn.Linear`; also embeddings.
-        exclude: layers to leave whole.
+        layers: the only layers to prune, with all that is inside, by name, such as `encoder.layers.0` or
+            `decoder.*.linear1`, or by type, such as `nn.Linear`; embeddings only if a name or type is theirs.
+        exclude: layers to leave whole, with all that is inside, by name or type.
         iterations: rounds of scoring and removing; by default 100 for SynFlow, as in its paper, else 1.
         seed: of random scores and permutations.
 
@@ -175,7 +177,8 @@ def prune(
         raise UserError(f"method {method}: this control is for agents (singleshot.rl); give …-shuffled")
     weights = prunable(model, layers, exclude)
     if not weights:
-        raise UserError(f"{type(model).__name__} has no weights to prune")
+        among = "" if layers is None and not exclude else " among the layers that are chosen"
+        raise UserError(f"{type(model).__name__} has no weights to prune{among}")
     if layers is None:
         _tell_what_stays(model, weights)
     config = PruningConfig(scope=scope, iterations=iterations)
@@ -196,10 +199,10 @@ def prune(
 def report(masks: Mapping[str, Tensor]) -> str:
     """A line for each of the `masks` of :func:`prune`, then for all: weights kept, of how many, the share."""
     counts = {name: (int(mask.sum()), mask.numel()) for name, mask in masks.items()}
-    counts["all"] = tuple(map(sum, zip(*counts.values(), strict=True)))  # type: ignore[assignment]
+    counts["all"] = sum(kept for kept, _ in counts.values()), sum(n for _, n in counts.values())
     width = max(map(len, counts))
     return "\n".join(
-        f"{name:{width}} {kept:12,} of {total:12,} {kept / total:8.2%}"
+        f"{name:{width}} {kept:12,} of {total:12,} {kept / max(total, 1):8.2%}"
         for name, (kept, total) in counts.items()
     )
 
@@ -224,12 +227,11 @@ def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
     parameters = {_bare(name): θ for name, θ in model.named_parameters(remove_duplicate=False)}
     chosen = {name: (parameters.get(_bare(name)), torch.as_tensor(mask)) for name, mask in masks.items()}
     for name, (θ, mask) in chosen.items():
-        if θ is None or θ.shape != mask.shape or not ((mask == 0) | (mask == 1)).all():
+        if θ is None or θ.shape != mask.shape:
             has = "no such parameter" if θ is None else f"one of shape {tuple(θ.shape)}"
-            raise UserError(
-                f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}; give 1 where a weight is "
-                "kept, else 0"
-            )
+            raise UserError(f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}")
+        if not ((mask == 0) | (mask == 1)).all():
+            raise UserError(f"mask {name!r} has other values than 0 and 1; give 1 where a weight is kept")
     for θ, mask in chosen.values():
         assert θ is not None
         _constrain(θ, ~mask.bool())

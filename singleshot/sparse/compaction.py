@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from singleshot.arguments import shown
 from singleshot.errors import UserError
 
 
@@ -65,10 +66,12 @@ def compact(model: nn.Sequential) -> nn.Sequential:
     Raises:
         UserError: `model` has other layers, or others than these between them.
     """
-    linear = [layer for layer in model if isinstance(layer, nn.Linear)]
-    kinds = [type(layer) for layer in model]
-    if not linear or kinds != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(linear) - 1)]:
-        raise UserError(f"compact takes an nn.Sequential of nn.Linear with nn.ReLU between them, not {model}")
+    inner = list(model) if isinstance(model, nn.Sequential) else []
+    linear = [layer for layer in inner if isinstance(layer, nn.Linear)]
+    if not linear or list(map(type, inner)) != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(linear) - 1)]:
+        raise UserError(
+            f"compact takes an nn.Sequential of nn.Linear with nn.ReLU between them, not {shown(model)}"
+        )
     with torch.no_grad():
         layers = [
             Layer(each.weight, each.weight.new_zeros(each.out_features) if each.bias is None else each.bias)

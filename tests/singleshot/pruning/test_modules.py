@@ -207,8 +207,13 @@ def test_layers_are_chosen_by_name_or_type(mlp, loss):
     assert chosen(layers=[nn.Linear]) == chosen(layers=["*"]) == ["0.weight", "2.weight"]
     assert chosen(layers=["0"]) == chosen(exclude=["2"]) == ["0.weight"]
     assert chosen(layers=[nn.Linear], exclude=["[0-1]"]) == ["2.weight"]
-    with pytest.raises(UserError, match="no layer 'head'"):
-        chosen(exclude=["head"])
+    whole = nn.Sequential(mlp)  # a container stands for all inside
+    assert list(singleshot.prune(whole, loss, 0.5, layers=["0"])) == ["0.0.weight", "0.2.weight"]
+    for which, told in (({"exclude": ["head"]}, "no layer 'head'"), ({"layers": [nn.Conv2d]}, "are chosen")):
+        with pytest.raises(UserError, match=told):
+            chosen(**which)
+    with pytest.raises(UserError, match="no weights to prune among"):
+        singleshot.prune(whole, loss, 0.5, exclude=[nn.Sequential])
 
 
 def test_a_report_has_kept_and_total_of_each_layer():
