@@ -324,6 +324,8 @@ def stored_as(picture: Image.Image, name: str) -> StoredAs:
     file_format = _written_format(picture)
     options = dict(WRITTEN[file_format])
     icc = _kept_profile(picture, file_format)
+    if picture.mode == "CMYK" and icc is None:
+        logger.warning("%s: has CMYK colours without a profile; the result is RGB", name)
     if file_format in WITH_PROFILE:
         upright = ImageOps.exif_transpose(picture)  # it also turns what XMP says
         options["icc_profile"] = icc

@@ -129,12 +129,13 @@ def test_opacity_is_put_back(network, tmp_path, name, mode):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK"])
-def test_other_modes_become_rgb(network, tmp_path, mode):
+def test_other_modes_become_rgb(network, tmp_path, mode, caplog):
     source = save(tmp_path / "a.tif", Image.fromarray(PIXELS).convert(mode))
     (target,) = run(network, source, tmp_path / "out")
     with Image.open(source) as before:
         expected = np.asarray(before.convert("RGB"))
     assert_array_equal(shown(target), stylized(network, expected))
+    assert ("a.tif: has CMYK colours without a profile" in caplog.text) == (mode == "CMYK")
 
 
 @pytest.mark.parametrize("grey", [np.uint8(128), np.uint16(128 * 257)])
