@@ -11,15 +11,7 @@ runs networks elsewhere. Subpackages are imported when they are first used.
 
 import importlib
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from singleshot.pruning.modules import apply as apply
-    from singleshot.pruning.modules import prune as prune
-    from singleshot.pruning.modules import report as report
-    from singleshot.sparse.compaction import compact as compact
-    from singleshot.sparse.files import pack as pack
-    from singleshot.sparse.files import unpack as unpack
+from typing import Any
 
 try:
     __version__ = version("singleshot")

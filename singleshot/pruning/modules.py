@@ -114,16 +114,17 @@ def _is_batched(parameter: Tensor) -> bool:
 
 def _tell_what_stays(model: nn.Module, weights: Weights) -> None:
     """Log the share of the parameters that are not among `weights`, by type of layer, if it is large."""
-    seen, whole = set(weights.values()), Counter[str]()
+    pruned, whole = set(weights.values()), Counter[str]()
+    seen = set(pruned)
     for layer in model.modules():
         own = set(layer.parameters(recurse=False))
-        if own.isdisjoint(weights.values()):  # else what stays are biases
+        if own.isdisjoint(pruned):  # else what stays are biases
             whole[type(layer).__name__] += sum(θ.numel() for θ in own - seen)
         seen |= own
     every = sum(θ.numel() for θ in seen)
     if whole.total() > TOLD * every:
         most = ", ".join(f"{name} {count / every:.1%}" for name, count in whole.most_common(3) if count)
-        covered = sum(θ.numel() for θ in weights.values()) / every
+        covered = sum(θ.numel() for θ in pruned) / every
         logger.warning("prune covers %.1f%% of the parameters; whole stay those of %s", 100 * covered, most)
 
 

@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
 from singleshot.rl import sparse_losses
-from singleshot.rl.actor_critic import Q1, Q2, critic_architecture, q, td_loss
+from singleshot.rl.actor_critic import ACTOR, Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.execution import or_sparsely
@@ -23,7 +23,6 @@ from singleshot.rl.networks import MLP, AnyNetwork, Architecture, Units, mlp
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.vae import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
 
-ACTOR = ("pi.0", "pi.1", "pi.2")
 Z_LIMIT = 0.5
 """Limit to which samples of the VAE's prior are clipped, so that decoded actions stay close to the data."""
 
