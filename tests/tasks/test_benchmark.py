@@ -127,8 +127,6 @@ def test_runtimes_compute_what_pytorch_does_in_float64(request, tmp_path, kind, 
         # Values are up to 1: some ten roundings of 6e-8 each, in XLA's convolutions thirty.
         assert float(row["max_abs_error"]) < 3e-6
         assert float(row["max_rel_error"]) < 3e-6
-        # One thread never has more than one core: what it computes on is what it was told.
-        assert float(row["cpu_p50_ms"]) < 1.2 * float(row["p50_ms"])
     assert inputs["onnx"].read_bytes() == given  # onnx2tf would write to it
 
 
