@@ -41,7 +41,7 @@ quoted = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install compilers repro study study-page test test-all params ui docs lint format lock clean
+.PHONY: help install compilers repro study study-page test test-all params ui docs site lint format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -100,6 +100,10 @@ ui: $(INSTALLED) ## Browse the runs in MLflow: make ui [PORT=5000]
 
 docs: $(INSTALLED) ## Rewrite docs/configuration.md from the dataclasses and conf/
 	python -m pipelines.config.reference
+
+site: export NO_MKDOCS_2_WARNING := 1
+site: $(INSTALLED) ## Build build/site: docs/ as a site, with the library's reference
+	python -m mkdocs build --strict --quiet
 
 lint: $(INSTALLED) ## Check style, types, layers, and the files of images and clusters
 	python -m ruff check
