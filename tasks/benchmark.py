@@ -28,12 +28,12 @@ from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision
 from singleshot.export.timing import Timing, take_turns
 from singleshot.export.to_onnx import Network
 from singleshot.io.own_process import ProcessFailed
+from singleshot.io.tables import write_csv
+from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.random_streams import stream
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.environments import Environment, make_environment
 from singleshot.style.datasets.photos import PhotoSet
-from tasks.job import Event, Job, Metrics, Progress, per_job
-from tasks.tables import write_csv
 
 Status = Literal["ok", "failed", "unavailable"]
 ANSWERS = 5

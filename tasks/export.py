@@ -17,12 +17,12 @@ from singleshot.export.parity import Reference, compare, random_inputs, referenc
 from singleshot.export.policies import forms_of, policy_network
 from singleshot.export.runtimes.protocol import Arrays
 from singleshot.export.to_onnx import Network, card_of, to_onnx, with_sparse_initializers
+from singleshot.io.tables import write_csv
+from singleshot.job import Event, Job, Metrics, per_job
 from singleshot.rl.agents import load_agent
 from singleshot.rl.environments import Environment
-from tasks.job import Event, Job, Metrics, per_job
 from tasks.reporting.scores import agent_scores
 from tasks.reporting.statistics import BootstrapConfig, t_half_width
-from tasks.tables import write_csv
 
 FLOAT = onnx.TensorProto.FLOAT
 COMPARED: Mapping[Kind, Sequence[Mapping[str, int]]] = {

@@ -21,8 +21,8 @@ from torch import Tensor
 from singleshot.errors import UserError
 from singleshot.io.h264 import VideoFormat, add_h264, encode, mux
 from singleshot.io.images import Frame
+from singleshot.job import Job, per_job
 from singleshot.style.datasets.photos import PhotoSet
-from tasks.job import Job, per_job
 
 CLIP = "clip.mp4"
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from singleshot.io.tables import write_csv
 from singleshot.io.tensor_file import read_tensor_file
+from singleshot.job import Job, per_job
 from singleshot.rl.agents import AgentSpec
 from singleshot.sparse.formats import Size, measure
-from tasks.job import Job, per_job
-from tasks.tables import write_csv
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from torch import Tensor
 from singleshot.errors import UserError
 from singleshot.export.timing import time_calls
 from singleshot.io.images import read_rgb
+from singleshot.io.tables import write_csv
+from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.backbones import BackboneName, load_backbone
 from singleshot.style.datasets.photos import PhotoSet
@@ -31,8 +33,6 @@ from singleshot.style.perceptual_loss import PerceptualLoss
 from singleshot.style.precision import Precision, resolve
 from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.reader import read_frames
-from tasks.job import Event, Job, Metrics, Progress, per_job
-from tasks.tables import write_csv
 
 FLOAT32 = StylizeSettings(precision="float32")
 

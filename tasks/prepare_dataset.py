@@ -13,6 +13,7 @@ from singleshot.errors import UserError
 from singleshot.io.addresses import is_remote, local_path
 from singleshot.io.download import local_or_cached
 from singleshot.io.whole_file import sha256_of
+from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import DataConfig, Episode, Recording, from_episodes
@@ -20,7 +21,6 @@ from singleshot.rl.environments import LOCOMOTION, Environment
 from singleshot.rl.experts.collect import roll_out
 from singleshot.rl.experts.failures import SHARE, Rollout, mix
 from singleshot.rl.experts.policy import Expert, load_expert
-from tasks.job import Event, Job, Metrics, Progress, per_job
 
 HELD_OUT = 0.1
 """Fraction of the data, its end, on which agents without an environment are judged."""

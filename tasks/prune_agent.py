@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import safetensors.torch
 
+from singleshot.io.tables import write_csv
+from singleshot.job import Job, per_job
 from singleshot.pruning.masks import PruningConfig
 from singleshot.rl.agents import AgentSpec, flatten_masks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.pruning import AgentLayerCount, count_agent_layers, make_masks
-from tasks.job import Job, per_job
-from tasks.tables import write_csv
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Annotated
 
 from annotated_types import Ge, MinLen
 
+from singleshot.io.tables import write_csv
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
+from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.rl.agents import AgentSpec, agent_of
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig, Score, make_environments, play
 from singleshot.rl.randomness import Randomness
 from singleshot.sparse.packed import ValuesName, pack, unpack
-from tasks.job import Event, Job, Metrics, Progress, per_job
-from tasks.tables import write_csv
 
 
 @dataclass(frozen=True)

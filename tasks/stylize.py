@@ -13,11 +13,11 @@ from torch.nn import functional
 from singleshot.errors import UserError
 from singleshot.export.stylizers import StylizerName, open_stylizer
 from singleshot.io.images import encode_jpeg, middle, read_rgb, side_by_side
+from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.model_file import load_model
 from singleshot.style.video.segments import SEGMENT, StylizeSegmentParams, write_segment
-from tasks.job import Event, Job, Metrics, Progress, per_job
 
 DETAIL_PX = 512
 """Side of the detail of a large picture, in pixels."""

@@ -11,6 +11,8 @@ import safetensors.torch
 import torch
 from annotated_types import Ge
 
+from singleshot.io.tables import write_csv
+from singleshot.job import Checkpoint, Event, Job, Metrics, Progress
 from singleshot.pruning.selection import Scope
 from singleshot.rl.agents import AgentSpec, load_masks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig
@@ -24,8 +26,6 @@ from singleshot.rl.evaluation.play import EvaluationConfig, Score, heldout_losse
 from singleshot.rl.execution import Execution
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.stack import Stack, flushed_denormals
-from tasks.job import Checkpoint, Event, Job, Metrics, Progress
-from tasks.tables import write_csv
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from dataclasses import asdict, astuple, dataclass
 import torch
 
 from singleshot.io.images import encode_png, read_rgb
+from singleshot.io.tables import write_csv
+from singleshot.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.gatys import GatysConfig, optimize
-from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
-from tasks.tables import write_csv
 
 CHECKPOINT_SECONDS = 60.0
 """Seconds of optimisation between checkpoints, which an interruption costs at most. A number of iterations

@@ -90,8 +90,8 @@ def exported(tmp_path_factory):
 
     from small_networks import save_agent, save_scores, save_style
 
+    from singleshot.job import Job
     from tasks.export import ExportParams, export_policy, export_style
-    from tasks.job import Job
 
     def export(task, cell, save, *arguments):
         path = tmp_path_factory.mktemp("exported")

@@ -19,13 +19,7 @@ from pipelines.engine.stage import CELLS, fan_out
 from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
 from singleshot.io.whole_file import whole_file
-from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.evaluation.verdict import STROKES, in_words
-from singleshot.style.johnson import TrainStyleParams
-from singleshot.style.model_file import load_model
-from singleshot.style.schedule import FAST, SIZES, style_weight
-from singleshot.style.start import START
-from tasks.fetch import (
+from singleshot.style.datasets.fetch import (
     PaintingConfig,
     PaintingParams,
     PhotosConfig,
@@ -35,7 +29,13 @@ from tasks.fetch import (
     fetch_photos,
     fetch_weights,
 )
-from tasks.train_style import PREVIEW_SECONDS, train_style
+from singleshot.style.datasets.photos import PhotoSet
+from singleshot.style.evaluation.verdict import STROKES, in_words
+from singleshot.style.johnson import TrainStyleParams
+from singleshot.style.model_file import load_model
+from singleshot.style.schedule import FAST, SIZES, style_weight
+from singleshot.style.start import START
+from singleshot.style.training import PREVIEW_SECONDS, train_style
 
 WORK = Path("build/learn-style")
 PREVIEW = "preview.jpg"

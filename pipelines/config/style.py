@@ -8,13 +8,13 @@ from annotated_types import Ge, Le, MinLen
 from singleshot.errors import UserError
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
+from singleshot.style.datasets.fetch import NormalizationConfig, PaintingConfig, PhotosConfig
 from singleshot.style.datasets.weights import WeightsSource
 from singleshot.style.gatys import GatysConfig, OptimizerName
 from singleshot.style.johnson import JohnsonConfig
 from singleshot.style.losses import Criterion
 from singleshot.style.precision import Precision
 from singleshot.style.start import START_WIDTH
-from tasks.fetch import NormalizationConfig, PaintingConfig, PhotosConfig
 from tasks.make_clip import ClipParams
 from tasks.measure_styles import QualityConfig, SpeedConfig
 from tasks.stylize import LargeConfig

@@ -25,8 +25,8 @@ from pipelines.engine.provenance import Made
 from pipelines.engine.sources import package_versions, source_digests
 from singleshot.errors import UserError
 from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value, sync
+from singleshot.job import Task
 from singleshot.secrets import without_secrets
-from tasks.job import Task
 
 log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.provenance import Made, git_commit
 from singleshot.errors import UserError, is_out_of_memory
-from tasks.job import Event, Job, Task
+from singleshot.job import Event, Job, Task
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 KEPT_BYTES = 2**31 - 1

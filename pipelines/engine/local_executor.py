@@ -27,7 +27,7 @@ from pipelines.engine.execution import (
 from pipelines.engine.processes import GRACE_SECONDS, ends_with
 from pipelines.engine.sweep import Sweep
 from singleshot.errors import UserError
-from tasks.job import Event
+from singleshot.job import Event
 
 
 class LocalExecutor:

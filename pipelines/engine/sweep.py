@@ -14,8 +14,8 @@ from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.disks import DiskFullError
 from pipelines.engine.execution import CellBatch, Finished, LostError, OutOfMemoryError, batches
 from singleshot.errors import UserError
+from singleshot.job import Artifact, Checkpoint, Event, Metrics, Progress
 from singleshot.secrets import without_secrets
-from tasks.job import Artifact, Checkpoint, Event, Metrics, Progress
 
 log = logging.getLogger(__name__)
 

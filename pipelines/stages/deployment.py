@@ -14,6 +14,8 @@ from singleshot.export.measurement import InputSize, Measurement
 from singleshot.export.onnx_model import Form
 from singleshot.export.policies import forms_of
 from singleshot.export.runtimes import RUNTIMES, installed_version
+from singleshot.io.tables import concatenate
+from singleshot.job import Task
 from singleshot.pruning.variant import DENSE
 from singleshot.rl.agents import AgentSpec
 from tasks.benchmark import BenchmarkParams, benchmark
@@ -25,8 +27,6 @@ from tasks.export import (
     export_style,
     graph_name,
 )
-from tasks.job import Task
-from tasks.tables import concatenate
 
 log = logging.getLogger(__name__)
 

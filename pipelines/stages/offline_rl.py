@@ -26,6 +26,7 @@ from pipelines.catalog.agents import (
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
+from singleshot.io.tables import concatenate
 from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.pruners import module_of
 from singleshot.pruning.variant import DENSE, percentage, variant_name
@@ -40,7 +41,6 @@ from tasks.prune_agent import PruneParams, prune_agent
 from tasks.quantize_agent import QuantizeParams, quantize_agent
 from tasks.reporting.look import OTHER, PRUNERS, name, ordered
 from tasks.reporting.scores import agent_scores
-from tasks.tables import concatenate
 from tasks.train_agents import HeldoutRow, TrainParams, train
 
 DIGESTS = paths.EXPERTS / "datasets.sha256"

@@ -14,12 +14,9 @@ from pipelines.config.params import Config
 from pipelines.config.style import StyleConfig
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
+from singleshot.io.tables import concatenate
 from singleshot.style.backbones import BackboneName
-from singleshot.style.start import START
-from singleshot.style.video.join import join_segments
-from singleshot.style.video.reader import VideoInfo, probe
-from singleshot.style.video.segments import SEGMENT
-from tasks.fetch import (
+from singleshot.style.datasets.fetch import (
     PaintingParams,
     PhotosParams,
     WeightsParams,
@@ -27,11 +24,14 @@ from tasks.fetch import (
     fetch_photos,
     fetch_weights,
 )
+from singleshot.style.start import START
+from singleshot.style.training import train_style
+from singleshot.style.video.join import join_segments
+from singleshot.style.video.reader import VideoInfo, probe
+from singleshot.style.video.segments import SEGMENT
 from tasks.make_clip import fetch_clip
 from tasks.measure_styles import QualityParams, SpeedParams, measure_quality, measure_speed
 from tasks.stylize import LargeParams, StylizeParams, stylize_large, stylize_photos
-from tasks.tables import concatenate
-from tasks.train_style import train_style
 from tasks.transfer_style import transfer_style
 
 SUMMARY = Path("results/style/summary.json")

@@ -132,7 +132,7 @@ def _larger(now: JohnsonConfig, step: int, left: float) -> JohnsonConfig:
 def style_weight(photos: PhotoSet, inputs: Mapping[str, Path], device: str) -> float:
     """`STYLE_WEIGHT`, or less for a painting whose style loss would start above `STRONGEST_STYLE`.
 
-    `inputs` are those of :func:`~tasks.train_style.train_style`.
+    `inputs` are those of :func:`~singleshot.style.training.train_style`.
 
     Raises:
         UserError: one of the inputs is missing or damaged.

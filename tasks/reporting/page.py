@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from singleshot.errors import UserError
-from tasks.job import Event, Job, Metrics, per_job
+from singleshot.job import Event, Job, Metrics, per_job
 from tasks.reporting import deployment, look, paper, provenance, pruning, results, style, words
 from tasks.reporting.results import Results
 from tasks.reporting.statistics import BootstrapConfig

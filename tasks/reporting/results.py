@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from singleshot.errors import UserError
-from tasks.tables import columns_of
+from singleshot.io.tables import columns_of
 
 if TYPE_CHECKING:
     import pandas  # the command line lists its commands from here, and needs none

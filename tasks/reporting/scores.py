@@ -15,8 +15,9 @@ import numpy as np
 import pandas
 
 from singleshot.errors import UserError
+from singleshot.io.tables import write_csv
+from singleshot.job import Event, Job, Metrics, per_job
 from singleshot.pruning.variant import DENSE, variant_name
-from tasks.job import Event, Job, Metrics, per_job
 from tasks.reporting.statistics import (
     Array,
     BootstrapConfig,
@@ -25,7 +26,6 @@ from tasks.reporting.statistics import (
     performance_profile,
     retention,
 )
-from tasks.tables import write_csv
 
 EVALUATIONS = 5
 """Number of an agent's evaluations, counted from the last one, whose mean is the agent's score."""

@@ -33,7 +33,7 @@ from pipelines.engine.ray_executor import _Input, fault
 from pipelines.engine.stage import fan_out
 from pipelines.engine.sweep import TRANSIENT_RETRIES, CellsFailedError, Sweep
 from singleshot.errors import UserError
-from tasks.job import Progress
+from singleshot.job import Progress
 
 LOCAL = ExecutorConfig(kind="local")
 RAY = ExecutorConfig(kind="ray")

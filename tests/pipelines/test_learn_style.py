@@ -13,12 +13,13 @@ from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 from singleshot.errors import UserError
 from singleshot.io.images import encode_png, read_rgb
 from singleshot.style import schedule as planning
+from singleshot.style import training
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import load_backbone
+from singleshot.style.datasets import fetch
 from singleshot.style.datasets.weights import Origin
 from singleshot.style.johnson import JohnsonConfig, Trainer
 from singleshot.style.model_file import load_model
-from tasks import fetch, train_style
 
 ROOT = Path(__file__).parents[2]
 SMALL = JohnsonConfig(width=4, image_px=32, style_px=32, batch_size=1)
@@ -46,7 +47,7 @@ def workplace(tmp_path, tmp_path_factory, monkeypatch):
     monkeypatch.setattr(module.joblib, "cpu_count", lambda: 1)
     monkeypatch.setattr(module, "SIZES", (SMALL,))
     monkeypatch.setattr(planning, "SIZES", (SMALL,))
-    monkeypatch.setattr(train_style, "PREVIEW_SECONDS", 2)
+    monkeypatch.setattr(training, "PREVIEW_SECONDS", 2)
     now, update = [0.0], Trainer.update
 
     def in_a_second(self, photos):
@@ -54,7 +55,7 @@ def workplace(tmp_path, tmp_path_factory, monkeypatch):
         return update(self, photos)
 
     monkeypatch.setattr(Trainer, "update", in_a_second)
-    monkeypatch.setattr(train_style, "monotonic", lambda: now[0])
+    monkeypatch.setattr(training, "monotonic", lambda: now[0])
 
 
 def learn(seconds=6):

@@ -11,7 +11,7 @@ import pandas
 import torch
 
 from singleshot.io.images import encode_jpeg, encode_png
-from tasks.job import Job
+from singleshot.job import Job
 from tasks.reporting import page, results
 
 LOCOMOTION, SEEDS, UPDATES = ("HalfCheetah", "Hopper"), (0, 1), (500, 1000)

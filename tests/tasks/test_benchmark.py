@@ -18,9 +18,9 @@ from singleshot.export.model_files import open_network
 from singleshot.export.runtimes import installed_version
 from singleshot.export.to_onnx import card_of
 from singleshot.io.images import encode_jpeg
+from singleshot.job import Job, Metrics, Progress
 from singleshot.style.datasets.photos import ARCHIVE
 from tasks.benchmark import BenchmarkParams, benchmark
-from tasks.job import Job, Metrics, Progress
 
 MEASURED = ("p50_ms", "p90_ms", "p99_ms", "cpu_p50_ms", "calls")
 COLUMNS = {

@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.config.params import configuration
 from singleshot.export.rollout import load_policy, play_onnx
+from singleshot.job import Job
 from singleshot.pruning.masks import PruningConfig
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
@@ -16,7 +17,6 @@ from singleshot.rl.data.transitions import D4RLFile, DataConfig
 from singleshot.rl.environments import make_environment, spaces_of
 from singleshot.rl.evaluation.play import EvaluationConfig
 from tasks.export import ExportParams, export_policy
-from tasks.job import Job
 from tasks.prepare_dataset import DatasetParams, prepare_dataset
 from tasks.prune_agent import PruneParams, prune_agent
 from tasks.train_agents import TrainingConfig, TrainParams, train

@@ -16,9 +16,9 @@ import tasks
 from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import load_onnx, read_card
 from singleshot.io.whole_file import sha256_of
+from singleshot.job import Job
 from tasks import export
 from tasks.export import ClassifierParams, ExportParams, export_classifier, export_policy
-from tasks.job import Job
 
 ROOT = Path(tasks.__file__).parents[1]
 SLUG = "hopper-bcq-random-0.98-seed-0"
@@ -134,7 +134,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from tasks.export import ExportParams, export_policy
-from tasks.job import Job
+from singleshot.job import Job
 
 source, scores, output = map(Path, sys.argv[1:])
 output.mkdir()

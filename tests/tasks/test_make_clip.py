@@ -8,9 +8,9 @@ import torch
 
 from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg
+from singleshot.job import Job
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.video.reader import probe
-from tasks.job import Job
 from tasks.make_clip import SAMPLE_RATE, ClipParams, fetch_clip, make_clip, pan_and_zoom
 
 

@@ -6,13 +6,13 @@ import pytest
 import safetensors.torch
 import torch
 
+from singleshot.job import Job, Metrics
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.play import EvaluationConfig
 from singleshot.sparse.formats import FORMATS
-from tasks.job import Job, Metrics
 from tasks.measure_sizes import measure_sizes
 from tasks.quantize_agent import QuantizeParams, quantize_agent
 from tasks.train_agents import TrainingConfig, TrainParams, train

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from singleshot.errors import UserError
 from singleshot.export import timing
 from singleshot.io.images import encode_jpeg, encode_png, read_rgb
+from singleshot.job import Job, Metrics, Progress
 from singleshot.style.apply.stylize import stylize
 from singleshot.style.backbones import load_backbone, save_backbone
 from singleshot.style.datasets.photos import PhotoSet
@@ -21,9 +22,9 @@ from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
 from singleshot.style.losses import total_variation
 from singleshot.style.model_file import ModelCard, save_model
 from singleshot.style.perceptual_loss import LossNetwork, style_ratio
+from singleshot.style.training import train_style
 from singleshot.style.transformer_net import TransformerNet
 from tasks import measure_styles as module
-from tasks.job import Job, Metrics, Progress
 from tasks.make_clip import make_clip
 from tasks.measure_styles import (
     QualityConfig,
@@ -33,7 +34,6 @@ from tasks.measure_styles import (
     measure_quality,
     measure_speed,
 )
-from tasks.train_style import train_style
 
 SIZE = 64
 TRAINING = JohnsonConfig(

@@ -11,12 +11,12 @@ import pytest
 
 from singleshot.errors import UserError
 from singleshot.io import download
+from singleshot.job import Job, Metrics, Progress
 from singleshot.rl.data.minari import read_minari
 from singleshot.rl.data.transitions import D4RLFile, DataConfig, Transitions
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.experts.policy import Expert, ExpertCard, Returns, load_expert, save_expert
 from tasks import prepare_dataset as module
-from tasks.job import Job, Metrics, Progress
 from tasks.prepare_dataset import DatasetParams, prepare_dataset
 
 HOPPER = LOCOMOTION["Hopper"]

@@ -6,6 +6,8 @@ import pytest
 import safetensors.torch
 import torch
 
+from singleshot.io.tables import columns_of
+from singleshot.job import Job
 from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.pruner import Pruner
 from singleshot.pruning.pruners import find_pruner, pruner_names, snip
@@ -15,9 +17,7 @@ from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.data.replay import ReplayBuffer
-from tasks.job import Job
 from tasks.prune_agent import LayerRow, PruneParams, prune_agent
-from tasks.tables import columns_of
 
 NETWORKS = {
     "bc": {"vae"},

@@ -9,10 +9,10 @@ from small_networks import save_style, style_inputs
 
 from singleshot.errors import UserError
 from singleshot.io.images import encode_png, read_rgb
+from singleshot.job import Job, Metrics, Progress
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.model_file import ModelCard, load_model, save_model
 from singleshot.style.transformer_net import TransformerNet
-from tasks.job import Job, Metrics, Progress
 from tasks.stylize import DETAIL_PX, LargeConfig, LargeParams, StylizeParams, stylize_large, stylize_photos
 
 SETTINGS = StylizeSettings(strength=0.6, precision="float32")

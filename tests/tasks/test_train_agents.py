@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from singleshot.errors import UserError
+from singleshot.job import Checkpoint, Job, Metrics, Progress
 from singleshot.pruning import dynamic
 from singleshot.pruning.masks import PruningConfig
 from singleshot.rl.agents import AgentSpec, load_agent, parts_of
@@ -22,7 +23,6 @@ from singleshot.rl.evaluation.episode import load_episode
 from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.stack import repeat
-from tasks.job import Checkpoint, Job, Metrics, Progress
 from tasks.prune_agent import PruneParams, prune_agent
 from tasks.train_agents import Training, TrainingConfig, TrainParams, checkpoint_step, train
 

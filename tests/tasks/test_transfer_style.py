@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from singleshot.io.images import encode_jpeg, encode_png, read_rgb
+from singleshot.job import Artifact, Checkpoint, Job, Metrics, Progress
 from singleshot.style.backbones import save_backbone
 from singleshot.style.datasets.weights import read_backbone
 from singleshot.style.gatys import GatysConfig
 from tasks import transfer_style as transfer
-from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress
 from tasks.transfer_style import TransferParams, transfer_style
 
 COLUMNS = "study,backbone,loss,optimizer,style,size_px,iteration,content_loss,style_loss,total_loss,seconds"

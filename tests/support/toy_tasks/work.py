@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from singleshot.errors import UserError
-from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
+from singleshot.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from toy_tasks.constants import OFFSET
 
 

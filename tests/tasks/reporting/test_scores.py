@@ -6,7 +6,7 @@ import pandas
 import pytest
 
 from singleshot.errors import UserError
-from tasks.job import Job
+from singleshot.job import Job
 from tasks.reporting.scores import evaluate_scores
 from tasks.reporting.statistics import BootstrapConfig
 

@@ -4,12 +4,12 @@ import pytest
 from PIL import Image
 
 from singleshot.errors import UserError
+from singleshot.job import Job
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.drawing import Caption
 from singleshot.rl.evaluation.episode import PlayedEpisode, load_episode
 from singleshot.rl.evaluation.video import write_drawing, write_rendering
 from tasks.animate import AnimateParams, animate
-from tasks.job import Job
 
 EPISODE = PlayedEpisode(
     LOCOMOTION["Hopper"], np.tile([0.0, 1.25, 0, 0, 0, 0], (41, 1)), np.arange(40.0), 0.008, True

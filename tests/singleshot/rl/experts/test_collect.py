@@ -97,7 +97,7 @@ def test_actions_are_multiples_of_the_grid() -> None:
 SCRIPT = """
 import sys
 from pathlib import Path
-from tasks.job import Job
+from singleshot.job import Job
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import LOCOMOTION
 from tasks.prepare_dataset import DatasetParams, prepare_dataset

@@ -11,6 +11,7 @@ from odd_videos import make_video
 
 from singleshot.errors import UserError
 from singleshot.io.h264 import add_h264, encode
+from singleshot.job import Job, Metrics, Progress
 from singleshot.style.apply.light import bounded
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import ModelCard, load_model, save_model
@@ -24,7 +25,6 @@ from singleshot.style.video.segments import (
     with_lead,
 )
 from singleshot.style.video.smoothing import LEAD, smooth
-from tasks.job import Job, Metrics, Progress
 from tasks.stylize import SegmentParams, stylize_segment
 
 SOURCES = {

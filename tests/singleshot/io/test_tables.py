@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from tasks.tables import concatenate, write_csv
+from singleshot.io.tables import concatenate, write_csv
 
 
 @dataclass(frozen=True)

@@ -12,17 +12,17 @@ from torch.nn import functional
 
 from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
+from singleshot.job import Artifact, Checkpoint, Job, Metrics, Progress
 from singleshot.style import schedule
+from singleshot.style import training as module
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.evaluation.verdict import judged
 from singleshot.style.johnson import JohnsonConfig, Trainer, TrainStyleParams
 from singleshot.style.losses import levels, levels_loss
 from singleshot.style.model_file import load_model
+from singleshot.style.training import train_style
 from singleshot.style.transformer_net import TransformerNet
-from tasks import train_style as module
-from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress
-from tasks.train_style import train_style
 
 TINY = JohnsonConfig(
     width=4, image_px=32, style_px=32, batch_size=2, batches=5, augment=True, checkpoint_every=2

@@ -17,6 +17,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg, read_rgb, side_by_side
+from singleshot.io.tables import write_csv
+from singleshot.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from singleshot.random_streams import stream
 from singleshot.style.backbones import Backbone, load_backbone
 from singleshot.style.datasets.photos import PhotoSet
@@ -33,8 +35,6 @@ from singleshot.style.model_file import ModelCard, encode_model, save_model
 from singleshot.style.perceptual_loss import style_ratio
 from singleshot.style.precision import resolve
 from singleshot.style.schedule import MOST_BATCHES, Plan, plan, work
-from tasks.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
-from tasks.tables import write_csv
 
 CAPTION_PX = 36
 """Height of a caption of two lines, in pixels."""

@@ -2,7 +2,7 @@
 
 import pickle
 
-from tasks.job import Artifact, Checkpoint, Job, Metrics, Progress, per_job
+from singleshot.job import Artifact, Checkpoint, Job, Metrics, Progress, per_job
 
 
 @per_job

@@ -21,6 +21,7 @@ from singleshot.io.addresses import check_address, is_remote, local_path
 from singleshot.io.download import local_or_cached
 from singleshot.io.images import NamedBytes, encode_jpeg, encode_png, picture_suffixes, read_rgb
 from singleshot.io.packages import read_zipped
+from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.style.backbones import (
     BackboneName,
     at_least,
@@ -31,7 +32,6 @@ from singleshot.style.backbones import (
 from singleshot.style.datasets.paintings import drawn_painting
 from singleshot.style.datasets.photos import ARCHIVE, PhotoSet
 from singleshot.style.datasets.weights import WeightsSource, read_backbone, read_lpips_heads
-from tasks.job import Event, Job, Metrics, Progress, per_job
 
 logger = logging.getLogger(__name__)
 

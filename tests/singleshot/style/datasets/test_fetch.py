@@ -18,10 +18,9 @@ from safetensors.torch import load_file
 from singleshot.errors import UserError
 from singleshot.io.images import encode_jpeg, read_rgb
 from singleshot.io.whole_file import sha256_of
+from singleshot.job import Job, Metrics, Progress
 from singleshot.style.backbones import load_backbone
-from singleshot.style.datasets.paintings import drawn_painting
-from singleshot.style.datasets.photos import PhotoSet
-from tasks.fetch import (
+from singleshot.style.datasets.fetch import (
     PACKAGED,
     SEED,
     NormalizationConfig,
@@ -34,7 +33,8 @@ from tasks.fetch import (
     fetch_photos,
     fetch_weights,
 )
-from tasks.job import Job, Metrics, Progress
+from singleshot.style.datasets.paintings import drawn_painting
+from singleshot.style.datasets.photos import PhotoSet
 
 
 @pytest.fixture
