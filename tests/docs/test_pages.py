@@ -1,8 +1,10 @@
 """The pages as a whole: up to date, with links that lead somewhere and commands that exist."""
 
 import datetime
+import os
 import re
 import subprocess
+import sys
 import tomllib
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 import typer
 import yaml
 from checkouts import ROOT
+from pages import blocks
 from torch import nn
 
 import pipelines.cli.app as command_line
@@ -21,6 +24,7 @@ from pipelines.config.params import Config
 PATTERNS = ("*.md", "docs/**/*.md", "benchmarks/*.md", "experts/*.md")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for each in PATTERNS for path in ROOT.glob(each))
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+SETUP, *RECIPES = (block for block in blocks("recipes") if block.language == "python")
 COMMANDS = typer.main.get_command(command_line.app).commands
 
 
@@ -134,3 +138,23 @@ def test_the_python_of_the_readme_runs_in_an_empty_directory(tmp_path, monkeypat
     assert int((names["model"].weight != 0).sum()) == 10
     assert names["action"].shape == (2,)
     assert (tmp_path / "agent.safetensors").exists()
+
+
+@pytest.mark.parametrize("recipe", [recipe.text for recipe in RECIPES if not recipe.path])
+def test_a_recipe_runs_and_leaves_a_pruned_network(recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(SETUP.text + recipe, names)
+    weights = [θ for θ in names["model"].parameters() if θ.ndim > 1]
+    assert sum(int(θ.count_nonzero()) for θ in weights) < 0.5 * sum(θ.numel() for θ in weights)
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_pruned_network(tmp_path):
+    (script,) = (tmp_path / recipe.path for recipe in RECIPES if recipe.path)
+    script.write_text(next(recipe.text for recipe in RECIPES if recipe.path))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    assert sorted(done.stdout.splitlines()) == [f"process {rank}: 210 weights" for rank in (0, 1)]
