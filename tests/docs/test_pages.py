@@ -39,6 +39,9 @@ def anchor(heading):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
+    assert not re.search(r"^ *<!-- [a-z0-9-]+ -->\S", (ROOT / page).read_text(), re.MULTILINE), (
+        "HTML, no Markdown"
+    )
     for link in LINK.findall(without_code(page)):
         if re.match(r"\w+:", link):
             continue
