@@ -78,7 +78,7 @@ def _stylized(network: TransformerNet, source: Source, settings: StylizeSettings
         height, width = picture.pixels.shape[1:]
         check_size(width, height, name)
         pixels = picture.pixels[None]
-        (result,) = placed(pixels, stylize(network, pixels, settings), settings)
+        (result,) = placed(pixels, stylize(network, pixels, settings), settings, name)
         stored, encode = picture.stored, partial(picture.encode, result)
     try:
         return encode()

@@ -17,7 +17,7 @@ from torch import Tensor
 from singleshot.io.h264 import VideoFormat, add_h264, encode
 from singleshot.io.images import Frame
 from singleshot.style.apply.light import bounded
-from singleshot.style.apply.regions import within
+from singleshot.style.apply.regions import find_faces, within
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.reader import Segment, VideoInfo, read_segment
@@ -98,7 +98,8 @@ def stylized_film(
     with closing(_stylized(originals, batch_size, stylizer)) as stylized:
         # A weaker style flickers less, so it is smoothed less; at strength 0, the original stays unchanged.
         for light, frame in zip(lights, smooth(guides, stylized, HISTORY * settings.strength), strict=True):
-            yield within(light, bounded(light, frame), settings.mask, settings.keep_faces)
+            faces = find_faces(light) if settings.keep_faces else []
+            yield within(light, bounded(light, frame), settings.mask, faces)
 
 
 def _stylized(frames: Iterator[Frame], batch_size: int, stylizer: Stylizer) -> Generator[Frame, None, None]:
