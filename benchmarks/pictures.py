@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from benchmarks.command import check_inputs, run_main
 from pipelines.catalog.agents import agents, algorithm_config, environment_of, episode_of, training_config
@@ -36,8 +36,9 @@ SECONDS, SPEED = 20, 2
 """HalfCheetahs drift apart for so many seconds, shown in half the time."""
 LANE = (320, 181)
 """Width and height of an agent's lane, in pixels."""
-ROW, GAP = 230, 6
-"""Height of a row of styles, and the space between pictures, in pixels."""
+COLUMNS = ("The painting", "A photo", "by a network, at once", "by optimisation, slowly")
+ROW, GAP, HEADING = 230, 6, 36
+"""Height of a row of styles, the space between pictures, and the height of their headings, in pixels."""
 
 
 def main() -> None:
@@ -94,17 +95,13 @@ def agents_shown(config: Config) -> list[AgentSpec]:
 
 
 def styles_shown(config: Config) -> Iterator[Sequence[Path]]:
-    """The pictures of each row: photo, painting, the photo by a network, and one more picture.
-
-    The first style's is by optimisation, the second's another photo by the network.
-    """
-    photo, other, *_ = (*config.style.stylize.photos, config.style.transfer.content)
-    optimised = TRANSFERS / transfer_name(next(transfers(config)))
-    original = optimised / "content.png"
-    for i, style in enumerate(config.style.training.styles[:2]):
-        photos = STYLIZED / style / "photos"
-        last = photos / f"{other}.jpg" if i else optimised / "picture.png"
-        yield original, painting_of(style), photos / f"{photo}.jpg", last
+    """The pictures of each row, in the order of `COLUMNS`; the photo is the one that was optimised."""
+    large = (each for each in transfers(config) if each.study == "paintings")
+    optimised = {each.style: TRANSFERS / transfer_name(each) for each in large}
+    photo = f"{config.style.transfer.content}.jpg"
+    for style in config.style.training.styles[:2]:
+        network, best = STYLIZED / style / "photos" / photo, optimised[style]
+        yield painting_of(style), best / "content.png", network, best / "picture.png"
 
 
 def _draw_agents(shown: Sequence[AgentSpec], path: Path) -> None:
@@ -131,13 +128,17 @@ def _draw_agents(shown: Sequence[AgentSpec], path: Path) -> None:
 
 def _draw_styles(rows: Sequence[Sequence[Path]], path: Path) -> None:
     lines = [[_scaled(picture) for picture in row] for row in rows]
-    width = max(sum(each.width + GAP for each in line) for line in lines) - GAP
-    sheet = Image.new("RGB", (width, len(lines) * (ROW + GAP) - GAP), "white")
+    widths = [max(picture.width for picture in column) for column in zip(*lines, strict=True)]
+    lefts = [sum(widths[:i]) + GAP * i for i in range(len(widths))]
+    sheet = Image.new(
+        "RGB", (sum(widths) + GAP * (len(widths) - 1), HEADING + len(lines) * (ROW + GAP) - GAP), "white"
+    )
+    write = ImageDraw.Draw(sheet)
+    for left, width, heading in zip(lefts, widths, COLUMNS, strict=True):
+        write.text((left + width / 2, HEADING / 2), heading, "black", font_size=HEADING / 2, anchor="mm")
     for i, line in enumerate(lines):
-        left = 0
-        for picture in line:
-            sheet.paste(picture, (left, i * (ROW + GAP)))
-            left += picture.width + GAP
+        for left, picture in zip(lefts, line, strict=True):
+            sheet.paste(picture, (left, HEADING + i * (ROW + GAP)))
     sheet.save(path, quality=88)
 
 

@@ -74,6 +74,7 @@ def transfers(config: Config) -> Iterator[TransferParams]:
                 optimizer=optimizer,
                 size_px=study.size_px,
                 iterations=study.iterations,
+                half_size_iterations=study.half_size_iterations,
             )
             yield TransferParams(name, transfer.content, style, settings)
 

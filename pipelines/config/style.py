@@ -48,6 +48,8 @@ class StudyConfig:
     """Names of the paintings; null for `transfer.style` alone."""
     size_px: Annotated[int, Ge(32)]
     iterations: Annotated[int, Ge(1)]
+    half_size_iterations: Annotated[int, Ge(0)] = 0
+    """Number of iterations at half the size before these."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import interpolate
 from torch.nn.modules.module import register_module_forward_hook
 
 from singleshot.style.backbones import Backbone
@@ -116,10 +117,19 @@ def test_initial_pictures(content, style):
     assert noise.std().item() == pytest.approx(12**-0.5, abs=0.02)  # uniform on [0, 1]
 
 
+def test_iterations_at_half_the_size_come_first_and_are_not_counted(alexnet, content, style):
+    content, style = (interpolate(each[None], scale_factor=2)[0] for each in (content, style))
+    first, *_, last = optimize(content, style, alexnet, config(size_px=96, half_size_iterations=8))
+    plain = next(optimize(content, style, alexnet, config(size_px=96)))
+    assert (first.iteration, last.iteration) == (0, 8)
+    assert last.losses.total < first.losses.total < 0.9 * plain.losses.total
+
+
 @pytest.mark.parametrize("optimizer", ["lbfgs", "adam"])
 def test_resumed_from_a_file_it_is_the_same_bit_for_bit(alexnet, content, style, optimizer):
     # More iterations than L-BFGS remembers.
-    settings = config(optimizer=optimizer, iterations=25)
+    content, style = (interpolate(each[None], scale_factor=2)[0] for each in (content, style))
+    settings = config(optimizer=optimizer, iterations=25, size_px=96, half_size_iterations=2)
     whole, saved = [], io.BytesIO()
     for i, iterate in enumerate(optimize(content, style, alexnet, settings)):
         whole.append(iterate)
