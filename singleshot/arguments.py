@@ -69,9 +69,11 @@ def _told(who: str, parameters: list[str] | None = None) -> Iterator[None]:
         first = error.errors()[0]
         if not first["loc"]:  # a check of the whole says it all
             raise UserError(f"{who}{first['msg'].removeprefix('Value error, ')}") from error
-        name = first["loc"][0]
+        name, words = first["loc"][0], first["msg"]
         name = parameters[name] if parameters and isinstance(name, int) else name
-        raise UserError(f"{who}{name} is {shown(first['input'])}; {first['msg']}") from error
+        if first["type"] == "missing":  # in a tuple
+            words = f"give {int(error.errors()[-1]['loc'][-1]) + 1} entries"
+        raise UserError(f"{who}{name} is {shown(first['input'])}; {words}") from error
 
 
 @contextlib.contextmanager

@@ -15,24 +15,26 @@ Agents are those of :mod:`singleshot.rl`, one at a time: the same seed, data and
 as in a sweep.
 """
 
+from __future__ import annotations  # `help` shows names of types, such as ArrayLike, not what they stand for
+
 import dataclasses
 import logging
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import gymnasium
 import numpy as np
 import torch
-from annotated_types import Gt, Lt
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
 from singleshot.arguments import Count, Seed, checked, settings, shown, writing
 from singleshot.errors import UserError
-from singleshot.pruning.masks import LayerCount, PruningConfig
+from singleshot.pruning.dynamic import METHODS
+from singleshot.pruning.masks import LayerCount, PruningConfig, check_sparsity
 from singleshot.pruning.pruner import ScoreFunction, name_of
 from singleshot.pruning.variant import DENSE
 from singleshot.rl import agents, pruning
@@ -56,7 +58,8 @@ logger = logging.getLogger(__name__)
 
 RECORDS = 100
 """Number of records of the losses in a training."""
-Sparsity = Annotated[float, Gt(0), Lt(1)]
+Reached = tuple[dict[str, torch.Tensor], list[dict[str, float]]]
+"""The state of a stack of one agent, and the records of its losses."""
 
 
 class Dataset:
@@ -136,13 +139,26 @@ class Dataset:
 
 
 class TrainedAgent:
-    """An agent that acts, for states and actions as they are in its data."""
+    """An agent that acts, for states and actions as they are in its data, and may be trained on."""
 
-    def __init__(self, agent: Agent, seed: Seed = 0) -> None:
+    losses: dict[str, list[float]]
+    """Means of each loss in training, and in `update` the updates after which they were taken."""
+    _transitions: Transitions | None = None
+    _data: ReplayBuffer | None = None
+    _pruning = PruningConfig()
+
+    def __init__(self, agent: Agent, seed: Seed = 0, device: str | torch.device = "cpu") -> None:
         self._agent: Agent | None = agent
         self._spec, self._algorithm = agent.spec, agent.algorithm
         self._masks = agent.masks
-        self._noise = Randomness("acting", [seed])
+        self._noise, self._device = Randomness("acting", [seed]), _device(device)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Forget what training has reached, but for networks and masks."""
+        self._reached: Reached = ({}, [])
+        self._interrupted: dict[int, Reached] = {}
+        self.losses = {}
 
     @property
     def agent(self) -> Agent:
@@ -208,6 +224,98 @@ class TrainedAgent:
         if not (np.isfinite(states).all() and np.isfinite(actions).all()):
             raise UserError(f"observations reach {largest(given):.2g}: the action isn't finite")
         return actions if states.ndim == 2 else actions[0]
+
+    @checked
+    def fit(self, updates: Count, data: Dataset | None = None, *, progress: bool = True) -> Self:
+        """Train for some updates, or for some more; a pruned agent computes with kept weights alone on a CPU.
+
+        A training that Ctrl-C interrupted goes on when it is called again, to the same agent. Further updates
+        of a trained agent continue as if all had been asked for at once; but masks that change during
+        training (`set`, `rigl`, `gradual`, `finetuned`) stay as they are, and a learning rate that falls
+        jumps to its place in the whole of all updates. An agent that was loaded, or gets other data, keeps
+        networks and masks; optimisers, target networks, learning rates, batches and `losses` begin anew.
+
+        Args:
+            updates: number of updates to make, each on a batch.
+            data: what to train on from now on; by default what it was trained on before, which a loaded agent
+                doesn't know. Sizes and bounds of actions are the same.
+            progress: whether to show a bar.
+
+        Raises:
+            UserError: the number is not whole or less than 1, a loss is no longer finite, or there are no
+                data, or data that don't suit the agent.
+        """
+        if data is not None and data.transitions is not self._transitions:
+            self._train_on(data.transitions)
+        if self._data is None:
+            raise UserError("a loaded agent has no data to train on; give them: fit(updates, data)")
+        state, records = self._interrupted.get(updates, self._reached)
+        stack = self._stack(self._data, updates)
+        stack.restore([state])
+        every, last = max(1, updates // RECORDS), stack.updates
+        made = stack.update - (last - updates)
+        bar = tqdm(total=updates, initial=made, desc=str(self), unit="update", disable=not progress)
+        with bar, flushed_denormals():
+            while stack.update < last:
+                before = stack.update
+                stack.train_until(stack.next_stop(every))
+                bar.update(stack.update - before)
+                if stack.update % every == 0 or stack.update == last:
+                    records = [*records, {"update": stack.update} | stack.losses.means(0)]
+                    stack.losses.clear()
+                if stack.update % CHECK_EVERY == 0:  # a copy, as Ctrl-C may come within an update
+                    self._interrupted = {updates: (stack.agent_state(0), records)}
+        environment = self._agent.environment if self._agent else None
+        self._agent = dataclasses.replace(stack.agent(0), spec=self._spec, environment=environment)
+        self._masks = self._agent.masks
+        vars(self).pop("_acting", None)
+        self._reached, self._interrupted = (stack.agent_state(0), records), {}
+        # A delayed network's loss may not have been computed at first.
+        names = dict.fromkeys(name for record in records for name in record)
+        self.losses = {name: [record.get(name, float("nan")) for record in records] for name in names}
+        return self
+
+    def _train_on(self, transitions: Transitions) -> None:
+        """Have these data from now on."""
+        own, given = self._algorithm, (transitions.state_size, transitions.action_size)
+        if given != (own.state_size, own.action_size):
+            raise UserError(
+                f"data has states of {given[0]} numbers and actions of {given[1]}, this agent takes "
+                f"{own.state_size} and {own.action_size}"
+            )
+        if self._agent and transitions.bounds != self._agent.bounds:
+            low, high = dataclasses.astuple(self._agent.bounds) if self._agent.bounds else (-1, 1)
+            raise UserError(
+                "data has actions of other bounds than the agent; make it by "
+                f"Dataset(…, action_low={low}, action_high={high})"
+            )
+        self._transitions = transitions
+        self._data = ReplayBuffer(transitions, self._device, own.config.normalize_states)
+        self._begin_anew()
+
+    def _stack(self, data: ReplayBuffer, updates: int) -> Stack:
+        """The agent with its networks, if it has been trained, for so many updates more."""
+        spec, networks = self._spec, None
+        if self._agent:
+            networks = self._agent.networks
+            if data.normalizer:
+                raw, architectures = data.normalizer.inverse, self._algorithm.architectures
+                networks = {
+                    name: raw.fold(network, architectures[name].state_layers)
+                    for name, network in networks.items()
+                }
+            if spec.pruner in METHODS:  # those masks stay as they are
+                spec = dataclasses.replace(spec, pruner="magnitude")
+        return Stack(
+            [spec],
+            self._algorithm,
+            data,
+            [self._masks],
+            updates + int(self._reached[0].get("update", 0)),
+            networks=networks,
+            draw=int(self._pruning.reinitialize),
+            scopes=[self._pruning.scope],
+        )
 
     @checked
     def evaluate(
@@ -313,6 +421,8 @@ class TrainableAgent(TrainedAgent):
 
     name: ClassVar[str]
     """The algorithm's name in :mod:`singleshot.rl.algorithms`."""
+    _transitions: Transitions
+    _data: ReplayBuffer
 
     def __init_subclass__(cls) -> None:
         """List the algorithm's hyper-parameters in the docstring."""
@@ -328,16 +438,13 @@ class TrainableAgent(TrainedAgent):
         self._transitions, self._device = data.transitions, _device(device)
         self._agent, self._noise = None, Randomness("acting", [seed])
         self.config: Any = settings(
-            algorithm_class(self.name).config_type, hyper_parameters, self.name.upper()
+            algorithm_class(self.name).config_type, hyper_parameters, type(self).__name__
         )
         self._specify(AgentSpec(OWN_DATA, self.name, DENSE, 0.0, seed))
         self._data = ReplayBuffer(self._transitions, self._device, self.config.normalize_states)
-        self._pruning = PruningConfig()
-        self.losses: dict[str, list[float]] = {}
-        """Means of each loss, and in `update` the updates after which they were taken."""
 
     @checked
-    def prune(self, method: str | ScoreFunction = "snip", sparsity: Sparsity = 0.95, **further: Any) -> Self:
+    def prune(self, method: str | ScoreFunction = "snip", sparsity: float = 0.95, **further: Any) -> Self:
         """Decide which weights to train, before training: a fraction `sparsity` of them is left out.
 
         Args:
@@ -355,6 +462,7 @@ class TrainableAgent(TrainedAgent):
         """
         if self._agent is not None:
             raise UserError("prune before fit: this agent is trained already; make a new one from its data")
+        check_sparsity(sparsity)
         self._pruning = config = settings(PruningConfig, further, "prune")
         self._specify(dataclasses.replace(self._spec, pruner=name_of(method), sparsity=sparsity))
         if first := method if callable(method) else self._spec.mask_pruner:
@@ -369,85 +477,46 @@ class TrainableAgent(TrainedAgent):
         sizes = self._transitions.state_size, self._transitions.action_size
         self._spec, self._algorithm = spec, agents.make_algorithm(spec, self.config, *sizes)
         self._masks = agents.dense_masks(self._algorithm)
-        self._begun: dict[int, tuple[dict[str, torch.Tensor], list[dict[str, float]]]] = {}
-
-    @checked
-    def fit(self, updates: Count, *, progress: bool = True) -> Self:
-        """Train for a whole number of updates; a pruned agent computes with its kept weights alone on a CPU.
-
-        A training that Ctrl-C interrupted goes on when it is called again, to the same agent.
-
-        Raises:
-            UserError: the number is not whole or less than 1, a loss is no longer finite, or the agent is
-                trained already.
-        """
-        if self._agent is not None:
-            raise UserError("this agent is trained already; make a new one to train otherwise")
-        stack = Stack(
-            [self._spec],
-            self._algorithm,
-            self._data,
-            [self._masks],
-            updates,
-            draw=int(self._pruning.reinitialize),
-            scopes=[self._pruning.scope],
-        )
-        state, records = self._begun.get(updates, ({}, []))
-        stack.restore([state])
-        every = max(1, updates // RECORDS)
-        bar = tqdm(total=updates, initial=stack.update, desc=str(self), unit="update", disable=not progress)
-        with bar, flushed_denormals():
-            while stack.update < updates:
-                before = stack.update
-                stack.train_until(stack.next_stop(every))
-                bar.update(stack.update - before)
-                if stack.update % every == 0 or stack.update == updates:
-                    records = [*records, {"update": stack.update} | stack.losses.means(0)]
-                    stack.losses.clear()
-                if stack.update % CHECK_EVERY == 0:  # a copy, as Ctrl-C may come within an update
-                    self._begun = {updates: (stack.agent_state(0), records)}
-        # A delayed network's loss may not have been computed at first.
-        names = dict.fromkeys(name for record in records for name in record)
-        self.losses = {name: [record.get(name, float("nan")) for record in records] for name in names}
-        self._agent = stack.agent(0)
-        self._masks, self._begun = self._agent.masks, {}
-        return self
+        self._begin_anew()
 
 
 class BC(TrainableAgent):
-    """Behaviour cloning with BCQ's VAE (:mod:`singleshot.rl.algorithms.bc`)."""
+    """Behaviour cloning, by BCQ's VAE or an MLP (:class:`~singleshot.rl.algorithms.bc.BCConfig`)."""
 
     name = "bc"
 
 
 class BCQ(TrainableAgent):
-    """Batch-constrained deep Q-learning (:mod:`singleshot.rl.algorithms.bcq`)."""
+    """Batch-constrained deep Q-learning (:class:`~singleshot.rl.algorithms.bcq.BCQConfig`)."""
 
     name = "bcq"
 
 
 class TD3BC(TrainableAgent):
-    """TD3+BC (:mod:`singleshot.rl.algorithms.td3bc`)."""
+    """TD3+BC, an actor held to the data's actions (:class:`~singleshot.rl.algorithms.td3bc.TD3BCConfig`)."""
 
     name = "td3bc"
 
 
 class IQL(TrainableAgent):
-    """Implicit Q-learning (:mod:`singleshot.rl.algorithms.iql`)."""
+    """Implicit Q-learning (:class:`~singleshot.rl.algorithms.iql.IQLConfig`)."""
 
     name = "iql"
 
 
 @checked
-def load(path: str | Path, seed: Seed = 0) -> TrainedAgent:
-    """Read an agent that was saved here or by the pipeline; `seed` is the seed of its noise.
+def load(path: str | Path, seed: Seed = 0, device: str | torch.device = "cpu") -> TrainedAgent:
+    """Read an agent that was saved here or by the pipeline, to act or to be trained on with further data.
 
-    The path is that of its file, or of the folder that holds it as `agent.safetensors`.
+    Args:
+        path: its file, or the folder that holds it as `agent.safetensors`.
+        seed: of the noise in :meth:`TrainedAgent.act`.
+        device: where it is trained on, `cpu` or `cuda`.
 
     Raises:
-        UserError: the file is missing, damaged, or holds no agent.
+        UserError: the file is missing, damaged, or holds no agent, or there is no such device.
     """
-    return TrainedAgent(agents.load_agent(Path(path)), seed)
+    return TrainedAgent(agents.load_agent(Path(path)), seed, device)
 
 
 def _device(name: str | torch.device) -> str:

@@ -100,8 +100,7 @@ def prune_networks(
             each weight.
     """
     score, name = find_pruner(pruner).score, name_of(pruner)
-    if not 0 <= sparsity < 1:
-        raise UserError(f"sparsity is {sparsity}; it has to be at least 0 and less than 1")
+    check_sparsity(sparsity)
     weights = of_layers(Tensor.detach, weights)
     masks = of_layers(lambda θ: torch.ones_like(θ, dtype=torch.bool), weights)
     rounds, whole = config.iterations_of(pruner), set[tuple[str, str]]()
@@ -132,6 +131,13 @@ def prune_networks(
             where = _layer(layer.network, layer.layer)
             logger.warning("%s at sparsity %g left no weight of %s", name, sparsity, where)
     return masks
+
+
+def check_sparsity(sparsity: float) -> None:
+    """Raise a :class:`UserError` unless the sparsity is at least 0 and less than 1."""
+    if not 0 <= sparsity < 1:
+        percent = f" ({sparsity:g} % is {sparsity / 100:g})" if 1 < sparsity < 100 else ""
+        raise UserError(f"sparsity is {sparsity:g}; it has to be at least 0 and less than 1{percent}")
 
 
 def _masked(objective: Objective, masks: Masks) -> Objective:

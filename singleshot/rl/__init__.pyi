@@ -1,9 +1,86 @@
-from singleshot.offline_rl import BC as BC
-from singleshot.offline_rl import BCQ as BCQ
-from singleshot.offline_rl import IQL as IQL
-from singleshot.offline_rl import TD3BC as TD3BC
+from typing import Literal
+
+import torch
+
+from singleshot import offline_rl
 from singleshot.offline_rl import Dataset as Dataset
 from singleshot.offline_rl import load as load
 
 NAMES: tuple[str, ...]
 __all__ = ("BC", "BCQ", "IQL", "TD3BC", "Dataset", "load")
+
+# Hyper-parameters are those of each algorithm's configuration, as tests/singleshot/test_offline_rl.py checks.
+
+class BC(offline_rl.BC):
+    def __init__(
+        self,
+        data: Dataset,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        learning_rate: float = 0.001,
+        learning_rate_decay: bool = False,
+        batch_size: int = 100,
+        normalize_states: bool = False,
+        hidden: tuple[int, int] = (750, 750),
+        actor: Literal["vae", "mlp"] = "vae",
+    ) -> None: ...
+
+class BCQ(offline_rl.BCQ):
+    def __init__(
+        self,
+        data: Dataset,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        learning_rate: float = 0.001,
+        learning_rate_decay: bool = False,
+        batch_size: int = 100,
+        normalize_states: bool = False,
+        hidden: tuple[int, int] = (400, 300),
+        vae_hidden: tuple[int, int] = (750, 750),
+        discount: float = 0.99,
+        tau: float = 0.005,
+        lmbda: float = 0.75,
+        phi: float = 0.05,
+        target_samples: int = 10,
+        evaluation_samples: int = 100,
+    ) -> None: ...
+
+class IQL(offline_rl.IQL):
+    def __init__(
+        self,
+        data: Dataset,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        learning_rate: float = 0.0003,
+        learning_rate_decay: bool = False,
+        batch_size: int = 256,
+        normalize_states: bool = False,
+        hidden: tuple[int, int] = (256, 256),
+        discount: float = 0.99,
+        tau: float = 0.005,
+        expectile: float = 0.7,
+        temperature: float = 3.0,
+    ) -> None: ...
+
+class TD3BC(offline_rl.TD3BC):
+    def __init__(
+        self,
+        data: Dataset,
+        *,
+        seed: int = 0,
+        device: str | torch.device = "cpu",
+        learning_rate: float = 0.0003,
+        learning_rate_decay: bool = False,
+        batch_size: int = 256,
+        normalize_states: bool = True,
+        hidden: tuple[int, int] = (256, 256),
+        discount: float = 0.99,
+        tau: float = 0.005,
+        policy_noise: float = 0.2,
+        noise_clip: float = 0.5,
+        policy_delay: int = 2,
+        alpha: float = 2.5,
+    ) -> None: ...

@@ -162,12 +162,13 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
             f"environment {environment.id} can't be made with gymnasium {gymnasium.__version__} and mujoco "
             f"{mujoco.__version__} ({in_a_line(error)}); correct its id or kwargs, or install what it needs"
         ) from error
-    for name, space in (("observations", made.observation_space), ("actions", made.action_space)):
+    flatten = "wrap it, e.g. in gymnasium.wrappers.FlattenObservation"
+    for name, space, fix in (
+        ("observations", made.observation_space, f"agents read flat vectors; {flatten}"),
+        ("actions", made.action_space, "agents choose vectors of real numbers; take another environment"),
+    ):
         if not isinstance(space, Box) or len(space.shape) != 1:
-            raise UserError(
-                f"environment {environment.id}: its {name} are {space}, agents take flat vectors; wrap it, "
-                "e.g. in gymnasium.wrappers.FlattenObservation"
-            )
+            raise UserError(f"environment {environment.id}: its {name} are {space}, {fix}")
     actions: Any = made.action_space
     low, high = actions.low, actions.high
     if not (np.isfinite(low).all() and np.isfinite(high).all()):

@@ -1,6 +1,13 @@
 """`singleshot.rl` as a notebook uses it: arrays in, an agent out, no file of the repository."""
 
+import inspect
+import re
+import runpy
+from dataclasses import fields
+from typing import get_type_hints
+
 import gymnasium
+import mypy.api
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,6 +20,7 @@ from singleshot.export.rollout import play_onnx
 from singleshot.offline_rl import TrainableAgent
 from singleshot.rl import agents
 from singleshot.rl.agents import AgentSpec, make_algorithm
+from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.environments import Environment
@@ -199,9 +207,32 @@ def test_help_lists_hyper_parameters_and_a_star_imports_the_names_for_notebooks(
     for kind in (singleshot.rl.TD3BC, Own):
         assert "`batch_size=" in kind.__doc__
         assert "`alpha=2.5`" in kind.__doc__
+    assert str(inspect.signature(singleshot.rl.Dataset)).startswith("(observations: 'ArrayLike', actions")
     names = {}
     exec("from singleshot.rl import *", names)
     assert {*ALGORITHMS, "Dataset", "load"} <= set(names)
+
+
+def test_type_checkers_know_the_hyper_parameters_with_their_types_and_defaults():
+    stubs = runpy.run_path(singleshot.rl.__file__ + "i")
+    for name in ALGORITHMS:
+        config = algorithm_class(name.lower()).config_type
+        expected, types = {field.name: field.default for field in fields(config)}, get_type_hints(config)
+        stub = inspect.signature(stubs[name]).parameters
+        assert list(stub)[:4] == ["data", "seed", "device", *expected][:4]
+        assert {own: stub[own].default for own in list(stub)[3:]} == expected
+        assert {own: stub[own].annotation for own in expected} == {own: types[own] for own in expected}
+
+
+@pytest.mark.slow
+def test_mypy_finds_hyper_parameters_of_the_wrong_name_or_type(tmp_path):
+    calls = ("learning_rate=0.1", "learning_rat=1", 'learning_rate="x"')
+    (tmp_path / "own.py").write_text(
+        "import singleshot\ndata = singleshot.rl.Dataset.d4rl('x')\n"
+        + "".join(f"singleshot.rl.BC(data, {call}).fit(3)\n" for call in calls)
+    )
+    said, _, _ = mypy.api.run(["--strict", "--follow-imports=silent", str(tmp_path / "own.py")])
+    assert re.findall(r"own.py:(\d+): error: .*\[(.+)\]", said) == [("4", "call-arg"), ("5", "arg-type")]
 
 
 def test_an_interrupted_fit_goes_on_to_the_same_agent(data, monkeypatch):
@@ -226,6 +257,36 @@ def test_an_interrupted_fit_goes_on_to_the_same_agent(data, monkeypatch):
     assert stopped.losses == through.losses
     for layer, weights in through.agent.networks["vae"].weights.items():
         assert torch.equal(stopped.agent.networks["vae"].weights[layer], weights)
+
+
+@pytest.mark.parametrize("name", ["BC", "TD3BC"])
+def test_more_updates_are_as_if_all_had_been_asked_for_at_once(name, data):
+    own = {"hidden": (16, 16), "normalize_states": True}
+    at_once = made(name, data, **own).prune("snip", 0.5).fit(15, progress=False)
+    continued = made(name, data, **own).prune("snip", 0.5).fit(9, progress=False)
+    continued.act(np.zeros(STATES))
+    continued.fit(6, progress=False)
+    after, expected = (each.act(np.ones(STATES), deterministic=True) for each in (continued, at_once))
+    np.testing.assert_array_equal(after, expected)
+    assert str(continued.losses) == str(at_once.losses)  # as NaN is not NaN
+
+
+@pytest.mark.parametrize("pruner", ["gradual", "rigl"])
+def test_a_loaded_agent_is_trained_on_with_its_networks_and_masks(pruner, data, tmp_path):
+    tiny = {"hidden": (16, 16), "normalize_states": True, "learning_rate": 1e-9}
+    agent = made("TD3BC", data, **tiny).prune(pruner, 0.8).fit(20, progress=False)
+    agent.save(tmp_path / "agent.safetensors")
+    loaded = singleshot.rl.load(tmp_path)
+    with pytest.raises(UserError, match="no data"):
+        loaded.fit(5)
+    states, others = data.transitions.observations, arrays(n=50)
+    loaded.fit(250, singleshot.rl.Dataset(*others, action_low=-3, action_high=1), progress=False)
+    np.testing.assert_allclose(loaded.act(states), agent.act(states), atol=1e-3)  # so small are its steps
+    for name, mask in agent.masks.items():
+        np.testing.assert_array_equal(loaded.masks[name], mask)
+    assert loaded.losses["update"][-1] == 250
+    with pytest.raises(UserError, match=r"action_low=\(-3.0, -3.0\), action_high=\(1.0, 1.0\)"):
+        loaded.fit(1, singleshot.rl.Dataset(*others))
 
 
 def test_arrays_of_any_memory_are_copied_and_columns_count_as_numbers_or_vectors(data):
@@ -270,6 +331,7 @@ def test_mistakes_are_one_line(data, caplog):
     holes = states.copy()
     holes[3, 1] = np.nan
     trained = made("BC", data).fit(1, progress=False)
+    other = singleshot.rl.Dataset(np.eye(2), np.eye(2), [0.0, 1.0], np.eye(2), [0, 1])
 
     def make(**changed):
         return lambda: singleshot.rl.Dataset(*(given | changed).values())
@@ -281,7 +343,7 @@ def test_mistakes_are_one_line(data, caplog):
         return lambda: made(algorithm, data, **settings)
 
     refused = {
-        "'rewards' has shape (300,)": make(actions=given["actions"][1:]),
+        "'actions' has shape (299, 2), the rest has 300 rows": make(actions=given["actions"][1:]),
         "(300, 2)": make(next_observations=given["next_observations"][:, :2]),
         "'rewards' is": make(rewards=[[1], [1, 2]]),
         "'observations' holds nan at (3, 1)": make(observations=holes),
@@ -303,11 +365,13 @@ def test_mistakes_are_one_line(data, caplog):
         "data is array": lambda: singleshot.rl.BC(states),
         "device is gpu": learn(device="gpu"),
         "device is cuda:99": learn(device="cuda:99"),
-        "sparsity is 1": lambda: made("BC", data).prune("snip", 1),
+        "hidden is [128]; give 2 entries": learn(hidden=[128]),
+        "less than 1 (95 % is 0.95)": lambda: made("BC", data).prune("snip", 95),
+        "agents choose vectors": lambda: trained.evaluate("CartPole-v1"),
         "'snap'": lambda: made("BC", data).prune("snap", 0.5),
         "prune: iterations is 0": lambda: made("BC", data).prune("snip", 0.9, iterations=0),
         "prune before fit": lambda: trained.prune("snip", 0.5),
-        "trained already": lambda: trained.fit(5),
+        "data has states of 2 numbers": lambda: trained.fit(5, other),
         "updates is 2.5": lambda: made("BC", data).fit(2.5),
         "has not been trained": lambda: made("BC", data).act(states),
         "environment is 3": lambda: trained.evaluate(3),

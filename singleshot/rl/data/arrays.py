@@ -1,6 +1,7 @@
 """Arrays as users give them, in files or in scripts: their shapes, their values, and what is doubtful."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +40,7 @@ def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | N
             or has another shape than the environment or the rest needs.
     """
     arrays = {name: np.atleast_1d(numbers(values, f"{origin}: '{name}'")) for name, values in given.items()}
-    steps = len(arrays["actions"])
+    steps = Counter(map(len, arrays.values())).most_common(1)[0][0]
     for name, values in arrays.items():
         size = None
         if name in VECTORS:
@@ -56,9 +57,9 @@ def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | N
         rows = steps + 1 if name == "observations" and len(values) == steps + 1 else steps
         shape = (rows,) if name not in VECTORS else (rows, size or values.shape[1])
         if values.shape != shape:
+            needs = f"{spaces.name} needs {shape}" if spaces else f"the rest has {rows:,} rows"
             raise UserError(
-                f"{origin}: '{name}' has shape {values.shape}, {spaces.name if spaces else 'the rest'} needs "
-                f"{shape}; is it another environment's, or cut off?"
+                f"{origin}: '{name}' has shape {values.shape}, {needs}; is it another environment's, or cut?"
             )
         if name in FLAGS:
             fix = f"give 1 or true at ends of episodes that are {name} and else 0"

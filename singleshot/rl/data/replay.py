@@ -64,6 +64,11 @@ class Normalizer:
             parameters[f"{layer}.bias"] = (bias.double() - self.mean[None].double() @ folded).float()
         return from_parameters(parameters)
 
+    @property
+    def inverse(self) -> "Normalizer":
+        """Takes normalised states to raw ones, s = (ŝ + μ/σ) / (1/σ); folding it undoes :meth:`fold`."""
+        return Normalizer(-self.mean / self.scale, 1 / self.scale)
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -29,7 +29,7 @@ from singleshot.rl.agents import (
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.execution import Execution
-from singleshot.rl.networks import LayerTensors
+from singleshot.rl.networks import DenseNetwork, LayerTensors
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.learner import Learner
 
@@ -122,8 +122,9 @@ class Stack:
 
     The agents share `algorithm`, and differ in pruner, sparsity, seed and, if `data` has a dataset for each,
     in their data. `masks` has the masks with which each begins, None for one that begins with all weights;
-    `updates` is the number of updates in all. Another `draw` gives other initial weights. `scopes` says of
-    each agent which weights compete when its masks change during training.
+    `updates` is the number of updates in all. Training begins with `networks`, if they are given, else with
+    initial ones, of which another `draw` gives others. `scopes` says of each agent which weights compete when
+    its masks change during training.
 
     Raises:
         UserError: execution is `sparse`, but there are several agents or a GPU.
@@ -137,6 +138,7 @@ class Stack:
         masks: Sequence[AgentMasks | None],
         updates: int,
         *,
+        networks: Mapping[str, DenseNetwork] | None = None,
         draw: int = 0,
         execution: Execution = "auto",
         scopes: Sequence[Scope] | None = None,
@@ -151,7 +153,7 @@ class Stack:
             gc.collect()
             torch.cuda.empty_cache()
         self.learner = Learner(
-            initial_networks(algorithm, seeds, draw),
+            networks or initial_networks(algorithm, seeds, draw),
             algorithm,
             None if all(spec.pruner in (DENSE, SMALL) for spec in self.specs) else _stack_masks(self.masks),
             device,
