@@ -9,12 +9,19 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from singleshot.arguments import shown
 from singleshot.errors import UserError, in_a_line
 from singleshot.rl.data.arrays import Doubts, check_steps
 from singleshot.rl.data.transitions import Recording, Transitions
 from singleshot.rl.environments import Environment, known_spaces
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
+FIXES = {
+    "plugin": "it is compressed by a filter that HDF5 lacks: pip install hdf5plugin",
+    "filter": "it is compressed by a filter that HDF5 lacks: pip install hdf5plugin",
+    "h5clear": "a writer left it open: run h5clear -s on it",
+}
+"""What mends files that HDF5 can't read, by words of its message."""
 OPTIONAL = ("next_observations", "timeouts", "episode_terminals")
 
 
@@ -79,12 +86,17 @@ def _read(path: Path) -> dict[str, Any]:
         importlib.import_module("hdf5plugin")  # Blosc and other compressions
     try:
         with h5py.File(path, "r", locking="best-effort") as file:
-            return {key: file[key][()] for key in (*REQUIRED, *OPTIONAL) if key in REQUIRED or key in file}
+            for key in REQUIRED:
+                if not isinstance(file.get(key), h5py.Dataset):
+                    needed = f"give a file with the arrays {', '.join(REQUIRED)}"
+                    raise UserError(f"{path}: has no array {key!r} among {shown(sorted(file))}; {needed}")
+            return {key: file[key][()] for key in (*REQUIRED, *OPTIONAL) if key in file}
+    except UserError:
+        raise
     except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …
-        raise UserError(
-            f"{path}: HDF5 can't read it ({in_a_line(error)}); give a file that holds {', '.join(REQUIRED)} "
-            "(pip install hdf5plugin for further compressions)"
-        ) from error
+        said = in_a_line(error)
+        fix = next((fix for words, fix in FIXES.items() if words in said), "give another copy of it")
+        raise UserError(f"{path}: HDF5 can't read it ({said}); {fix}") from error
 
 
 def _ends(

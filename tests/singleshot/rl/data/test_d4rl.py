@@ -261,6 +261,9 @@ def test_damage_is_one_clear_error(tmp_path: Path):
         rewards = h5py.h5d.create(file.id, b"rewards", h5py.h5t.NATIVE_DOUBLE, space, stored)
         rewards.write_direct_chunk((0,), bytes(8 * n))
     refused(path, "pip install hdf5plugin")
+    with h5py.File(path, "w") as file:
+        file["observations/goal"] = np.zeros((n, 2))
+    refused(path, "has no array 'observations' among ['observations']")
 
 
 def test_what_is_doubtful_is_told_once(tmp_path: Path):
