@@ -119,10 +119,12 @@ def _parse(values: Any, origin: Path | str) -> Config:
         # With pydantic's rules for JSON, lists become tuples, but "5" does not become 5.
         return pydantic.TypeAdapter(Config).validate_json(json.dumps(values), strict=True, extra="forbid")
     except pydantic.ValidationError as error:
+        inside = {each["loc"][:-1] for each in error.errors()}
         problems = [
             f"{_key(each['loc'], values)}: {each['msg'].removeprefix('Value error, ')}"
             + ("" if isinstance(each["input"], dict) else f" (it is {each['input']!r})")
             for each in error.errors()
+            if each["type"] != "too_short" or each["loc"] not in inside  # by what is told of its items
         ]
         raise UserError(f"{origin}: {'; '.join(problems)}; correct it and {COMPOSE_AGAIN}") from error
 

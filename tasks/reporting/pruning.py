@@ -113,7 +113,7 @@ def narrow_beside_pruned(found: Results) -> Row:
 
 
 def _interval(low: float, high: float) -> str:
-    return f"{percent(low)} to {percent(high)}" if np.isfinite([low, high]).all() else "none"
+    return f"{percent(low)} to {percent(high)}" if np.isfinite([low, high]).all() else ""
 
 
 def agents_in_motion(found: Results) -> list[Panel]:

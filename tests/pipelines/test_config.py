@@ -107,7 +107,7 @@ WRONG = [
     ("offline_rl.training.bc.updates", "5", "training.bc.updates: "),
     ("offline_rl.training.bc.updates", 0, "training.bc.updates: "),
     ("offline_rl.sweep.seeds", [1.5], "sweep.seeds.0: "),
-    ("offline_rl.sweep.pruners", ["snip", "snap"], "'snap'"),
+    ("offline_rl.sweep.pruners", ["snap"], "(it is 'snap'); correct it"),
     ("offline_rl.sweep.sparsities", [0], "sweep.sparsities"),
     ("offline_rl.environments", {}, "offline_rl.environments"),
     ("offline_rl.environments", {"a/b": {"id": None}}, "'a/b'"),
