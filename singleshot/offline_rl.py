@@ -37,9 +37,9 @@ from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.masks import LayerCount, PruningConfig, check_sparsity
 from singleshot.pruning.pruner import ScoreFunction, name_of
 from singleshot.pruning.variant import DENSE
-from singleshot.rl import agents, pruning
+from singleshot.rl import agents, pruning, shipped
 from singleshot.rl.actions import TOLERANCE, ActionBounds
-from singleshot.rl.agents import Agent, AgentSpec
+from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithms import algorithm_class
 from singleshot.rl.data.arrays import LARGEST, Doubts, check_each, check_steps, largest, numbers
 from singleshot.rl.data.d4rl import read_d4rl
@@ -138,7 +138,7 @@ class Dataset:
         return f"Dataset({len(self):,} transitions, states of {states} numbers, actions of {actions})"
 
 
-class TrainedAgent:
+class Agent:
     """An agent that acts, for states and actions as they are in its data, and may be trained on."""
 
     losses: dict[str, list[float]]
@@ -147,8 +147,8 @@ class TrainedAgent:
     _data: ReplayBuffer | None = None
     _pruning = PruningConfig()
 
-    def __init__(self, agent: Agent, seed: Seed = 0, device: str | torch.device = "cpu") -> None:
-        self._agent: Agent | None = agent
+    def __init__(self, agent: agents.Agent, seed: Seed = 0, device: str | torch.device = "cpu") -> None:
+        self._agent: agents.Agent | None = agent
         self._spec, self._algorithm = agent.spec, agent.algorithm
         self._masks = agent.masks
         self._noise, self._device = Randomness("acting", [seed]), _device(device)
@@ -160,8 +160,23 @@ class TrainedAgent:
         self._interrupted: dict[int, Reached] = {}
         self.losses = {}
 
+    @staticmethod
+    def load(path: str | Path, seed: Seed = 0, device: str | torch.device = "cpu") -> Agent:
+        """Read an agent that was saved here or by the pipeline, to act or to be trained on with further data.
+
+        Args:
+            path: its file, packed or not, or the folder that holds it as `agent.safetensors`; or the name of
+                an agent that comes with the package, `halfcheetah-snip`.
+            seed: of the noise in :meth:`act`.
+            device: where it is trained on, `cpu` or `cuda`.
+
+        Raises:
+            UserError: the file is missing, damaged, or holds no agent, or there is no such device.
+        """
+        return Agent(*_read(path, seed, device))
+
     @property
-    def agent(self) -> Agent:
+    def agent(self) -> agents.Agent:
         """Specification, networks and masks.
 
         Raises:
@@ -200,7 +215,7 @@ class TrainedAgent:
     def act(self, observations: ArrayLike, deterministic: bool = False) -> NDArray[np.float32]:
         """Actions (A,) at an observation (S,), or (N, A) at several (N, S).
 
-        BCQ and BC by a VAE sample; each call draws other numbers, the same ones after :func:`load`. If
+        BCQ and BC by a VAE sample; each call draws other numbers, the same ones after :meth:`load`. If
         `deterministic`, they take the mean of the latents, 0.
 
         Raises:
@@ -349,7 +364,7 @@ class TrainedAgent:
         return returns
 
     def _play(self, environment: gymnasium.Env, episodes: int, seed: int) -> NDArray[np.float64]:
-        actions, player = environment.action_space, TrainedAgent(self.agent, seed)
+        actions, player = environment.action_space, Agent(self.agent, seed)
         wanted = (player.agent.algorithm.action_size,)
         if not isinstance(actions, gymnasium.spaces.Box) or actions.shape != wanted:
             raise UserError(f"{environment}: its actions are {actions}, this agent's have shape {wanted}")
@@ -366,7 +381,7 @@ class TrainedAgent:
 
     @checked
     def save(self, path: str | Path) -> None:
-        """Write the agent as safetensors, from which :func:`load` gets it back, in a folder that it makes.
+        """Write the agent as safetensors, from which :meth:`load` gets it back, in a folder that it makes.
 
         Raises:
             UserError: the path is a folder or can't be written, or the agent has not been trained.
@@ -407,7 +422,7 @@ class TrainedAgent:
             onnx.save(graph, file)
 
 
-class TrainableAgent(TrainedAgent):
+class TrainableAgent(Agent):
     """An agent that is to be trained: :meth:`prune` it or not, then :meth:`fit` it.
 
     Hyper-parameters are keyword arguments, with the defaults of the algorithm's paper or its authors' code;
@@ -505,18 +520,10 @@ class IQL(TrainableAgent):
 
 
 @checked
-def load(path: str | Path, seed: Seed = 0, device: str | torch.device = "cpu") -> TrainedAgent:
-    """Read an agent that was saved here or by the pipeline, to act or to be trained on with further data.
-
-    Args:
-        path: its file, or the folder that holds it as `agent.safetensors`.
-        seed: of the noise in :meth:`TrainedAgent.act`.
-        device: where it is trained on, `cpu` or `cuda`.
-
-    Raises:
-        UserError: the file is missing, damaged, or holds no agent, or there is no such device.
-    """
-    return TrainedAgent(agents.load_agent(Path(path)), seed, device)
+def _read(
+    path: str | Path, seed: Seed, device: str | torch.device
+) -> tuple[agents.Agent, Seed, str | torch.device]:
+    return agents.load_agent(shipped.path_of(str(path)) or Path(path)), seed, device
 
 
 def _device(name: str | torch.device) -> str:

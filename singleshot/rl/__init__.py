@@ -6,7 +6,7 @@
 import importlib
 from typing import Any
 
-NAMES = ("BC", "BCQ", "IQL", "TD3BC", "Dataset", "load")
+NAMES = ("BC", "BCQ", "IQL", "TD3BC", "Agent", "Dataset")
 """What is imported from `singleshot.offline_rl` when it is first used; that module is above this package."""
 __all__ = list(NAMES)
 

@@ -3,11 +3,11 @@ from typing import Literal
 import torch
 
 from singleshot import offline_rl
+from singleshot.offline_rl import Agent as Agent
 from singleshot.offline_rl import Dataset as Dataset
-from singleshot.offline_rl import load as load
 
 NAMES: tuple[str, ...]
-__all__ = ("BC", "BCQ", "IQL", "TD3BC", "Dataset", "load")
+__all__ = ("BC", "BCQ", "IQL", "TD3BC", "Agent", "Dataset")
 
 # Hyper-parameters are those of each algorithm's configuration, as tests/singleshot/test_offline_rl.py checks.
 

@@ -32,9 +32,10 @@ from singleshot.rl.networks import (
     from_parameters,
     initialize,
 )
+from singleshot.sparse.packed import read_model
 
 AGENT_FILE = "agent.safetensors"
-AGENT_FIX = f"give an agent's {AGENT_FILE} or the folder that holds it"
+AGENT_FIX = f"give an agent's {AGENT_FILE}, packed or not, or the folder that holds it"
 AgentMasks = dict[str, LayerTensors]
 """Masks by network and layer: bool (out, in), the layout in files, true where a weight is kept."""
 
@@ -138,13 +139,13 @@ class Agent:
 
 
 def load_agent(path: Path) -> Agent:
-    """Read what :meth:`Agent.save` wrote, also by the folder that holds it, as `agent.safetensors`.
+    """Read what :meth:`Agent.save` wrote, packed or not, or the `agent.safetensors` in a folder.
 
     Raises:
         UserError: the file is missing, damaged, or holds no agent.
     """
     path = path / AGENT_FILE if path.is_dir() else path
-    file = read_tensor_file(path, AGENT_FIX)
+    file = read_model(path, AGENT_FIX)
     with reading(path, f"an agent's {AGENT_FILE}", AGENT_FIX):
         return agent_of(file)
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.tensor_file import TensorFile
+from singleshot.io.tensor_file import TensorFile, read_tensor_file
 
 ValuesName = Literal["raw", "exponents", "fp16", "int8"]
 """How kept float32 values are stored. `raw`: all 4 bytes. `exponents`: all bits, of which the exponents, some
@@ -163,6 +163,17 @@ def read_packed(path: Path) -> Contents:
         raise UserError(f"{path}: {error.strerror}; name a packed file") from error
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
+
+
+def read_model(path: Path, fix: str = "make it again") -> TensorFile:
+    """The content of a model's safetensors file, packed or not.
+
+    Raises:
+        UserError: the file is missing, damaged or of another kind.
+    """
+    if path.is_file() and is_packed(path):
+        return read_packed(path).model
+    return read_tensor_file(path, fix)
 
 
 def is_packed(path: Path) -> bool:

@@ -3,7 +3,7 @@
 import inspect
 import re
 import runpy
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import get_type_hints
 
 import gymnasium
@@ -58,7 +58,7 @@ def test_an_agent_is_pruned_trained_saved_and_exported(name, data, tmp_path):
 
     states = data.transitions.observations[:7]
     agent.save(tmp_path / "agent.safetensors")
-    loaded = singleshot.rl.load(tmp_path / "agent.safetensors")
+    loaded = singleshot.rl.Agent.load(tmp_path / "agent.safetensors")
     actions = agent.act(states)
     assert actions.shape == (7, ACTIONS)
     assert actions.min() >= -3
@@ -197,7 +197,14 @@ def test_a_function_of_ones_own_prunes_an_agent(data, tmp_path):
         values, kept = weights[0].T.numpy(), agent.masks[f"actor.{name}"]
         assert values[kept].min() > values[~kept].max()
     agent.save(tmp_path / "agent.safetensors")
-    assert singleshot.rl.load(tmp_path / "agent.safetensors").agent.spec.pruner == "own_score"
+    assert singleshot.rl.Agent.load(tmp_path / "agent.safetensors").agent.spec.pruner == "own_score"
+
+
+def test_the_shipped_agent_runs_fast():
+    agent = singleshot.rl.Agent.load("halfcheetah-snip")
+    assert (agent.sparsity, agent.act(np.zeros(17)).shape) == (pytest.approx(0.95, abs=1e-4), (6,))
+    environment = replace(agent.agent.environment, time_limit=200)
+    assert agent.evaluate(environment, 1) > 1500  # of 11,000 in 1,000 steps, a random policy has -280
 
 
 def test_help_lists_hyper_parameters_and_a_star_imports_the_names_for_notebooks():
@@ -210,7 +217,7 @@ def test_help_lists_hyper_parameters_and_a_star_imports_the_names_for_notebooks(
     assert str(inspect.signature(singleshot.rl.Dataset)).startswith("(observations: 'ArrayLike', actions")
     names = {}
     exec("from singleshot.rl import *", names)
-    assert {*ALGORITHMS, "Dataset", "load"} <= set(names)
+    assert {*ALGORITHMS, "Agent", "Dataset"} <= set(names)
 
 
 def test_type_checkers_know_the_hyper_parameters_with_their_types_and_defaults():
@@ -276,7 +283,7 @@ def test_a_loaded_agent_is_trained_on_with_its_networks_and_masks(pruner, data, 
     tiny = {"hidden": (16, 16), "normalize_states": True, "learning_rate": 1e-9}
     agent = made("TD3BC", data, **tiny).prune(pruner, 0.8).fit(20, progress=False)
     agent.save(tmp_path / "agent.safetensors")
-    loaded = singleshot.rl.load(tmp_path)
+    loaded = singleshot.rl.Agent.load(tmp_path)
     with pytest.raises(UserError, match="no data"):
         loaded.fit(5)
     states, others = data.transitions.observations, arrays(n=50)
@@ -317,7 +324,7 @@ def test_an_agent_is_written_to_a_new_folder_but_not_over_a_folder(data, tmp_pat
     agent.save(tmp_path / "a/b/agent.safetensors")
     agent.export(tmp_path / "agent.onnx", opset=25)
     assert onnx.load(tmp_path / "agent.onnx").opset_import[0].version == 25
-    loaded = singleshot.rl.load(tmp_path / "a/b")
+    loaded = singleshot.rl.Agent.load(tmp_path / "a/b")
     np.testing.assert_array_equal(loaded.act(np.ones(STATES)), agent.act(np.ones(STATES)))
     assert repr(loaded) == repr(agent) == "TD3BC, erk 0.5"
 
@@ -375,7 +382,7 @@ def test_mistakes_are_one_line(data, caplog):
         "updates is 2.5": lambda: made("BC", data).fit(2.5),
         "has not been trained": lambda: made("BC", data).act(states),
         "environment is 3": lambda: trained.evaluate(3),
-        "nope: no such file": lambda: singleshot.rl.load("nope"),
+        "nope: no such file": lambda: singleshot.rl.Agent.load("nope"),
         "opset is 99": lambda: trained.export("agent.onnx", opset=99),
     }
     for named, mistake in refused.items():
