@@ -10,7 +10,8 @@ import safetensors.torch
 import torch
 
 from singleshot.errors import UserError
-from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.io.tensor_file import reading
+from singleshot.sparse.packed import read_model
 from singleshot.style.transformer_net import TransformerNet
 
 
@@ -52,7 +53,7 @@ def encode_model(network: TransformerNet, card: ModelCard) -> bytes:
 
 
 def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
-    """Read a file of :func:`save_model`: the network on the CPU, in float32 and for inference, and its card.
+    """Read a file of :func:`save_model`, packed or not: the network on the CPU, in float32, and its card.
 
     The path may be that of the folder that holds it, as `model.safetensors`.
 
@@ -63,7 +64,7 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     fix = "give a style's model.safetensors or the folder that holds it"
     if not path.is_file():
         raise UserError(f"{path}: no such file; {_styles_beside(path)}; {fix}")
-    file = read_tensor_file(path, fix)
+    file = read_model(path, fix)
     with reading(path, "a style's model", fix):
         header = json.loads(file.metadata["style_model"])
         with torch.device("meta"):  # a header may claim any width; on `meta`, none takes memory

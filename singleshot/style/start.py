@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from singleshot.io.tensor_file import read_tensor_file
 from singleshot.random_streams import stream
+from singleshot.sparse.packed import read_model
 from singleshot.style.precision import channels_last
 from singleshot.style.transformer_net import TransformerNet
 
@@ -23,7 +23,7 @@ UNEVEN = 0.2
 
 def started_network(path: Path, width: int, seed: int) -> TransformerNet | None:
     """The network of a file, widened to `width` channels; None if that is no multiple of the file's width."""
-    tensors = read_tensor_file(path, "check out singleshot/style/start.safetensors again").tensors
+    tensors = read_model(path, "check it out again").tensors
     network = TransformerNet(len(tensors["stages.0.bias"]))
     if width % network.width:
         return None

@@ -11,6 +11,7 @@ from PIL import Image
 from singleshot.arguments import checked, writing
 from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
+from singleshot.style import shipped
 from singleshot.style.apply.regions import placed
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.model_file import ModelCard, load_model, save_model
@@ -22,11 +23,7 @@ class Style:
 
     >>> import numpy as np
     >>> from singleshot.style import Style
-    >>> from singleshot.style.model_file import ModelCard
-    >>> from singleshot.style.transformer_net import TransformerNet
-    >>> card = ModelCard("plain", "0" * 64, "none", 0, {}, {}, "unknown")
-    >>> Style(TransformerNet(4), card).save("plain.safetensors")    # learn-style makes better ones
-    >>> style = Style.load("plain.safetensors")
+    >>> style = Style.load("swirls")
     >>> style(np.zeros((48, 64, 3), np.uint8), strength=0.6, stroke=2).shape
     (48, 64, 3)
     """
@@ -37,12 +34,15 @@ class Style:
     @classmethod
     @checked
     def load(cls, path: str | Path) -> Self:
-        """The style in a model file, such as `learn-style` and the pipeline write.
+        """The shipped style of a name, or the style in a file such as `learn-style` and the pipeline write.
 
         Raises:
             UserError: the file is missing, truncated, or no style's model.
         """
-        return cls(*load_model(Path(path)))
+        file = shipped.path_of(str(path)) or Path(path)
+        if file.name == str(path) and not file.exists():
+            raise UserError(f"{path}: no style; shipped are {', '.join(shipped.FILES)}; or give a path")
+        return cls(*load_model(file))
 
     @checked
     def save(self, path: str | Path) -> None:
