@@ -26,6 +26,7 @@ from pipelines.engine.stage import CELLS
 from singleshot.pruning.variant import DENSE
 from tasks.reporting.look import name
 from tasks.reporting.scores import agent_scores
+from tasks.reporting.statistics import interquartile_mean
 
 
 def main() -> None:
@@ -54,11 +55,12 @@ def _configs(sets: int, overrides: Sequence[str]) -> Iterator[Config]:
 
 
 def _means(config: Config, store: CellStore) -> "pandas.Series[float]":
-    """Mean score over the seeds of a set, by environment, algorithm and pruner."""
+    """Interquartile mean over a set's seeds, as in `statistics.csv`, by environment, algorithm, pruner."""
     rows = [results(config, agent, store)["scores.csv"] for agent in agents(config)]
     evaluations = pandas.concat(rows).astype(dict.fromkeys(["update", "d4rl_score"], float))
     kind = ["environment", "algorithm", "pruner"]
-    return agent_scores(evaluations, [*kind, "seed"]).groupby(kind)["d4rl_score"].mean()
+    scores = agent_scores(evaluations, [*kind, "seed"]).groupby(kind)["d4rl_score"]
+    return scores.agg(lambda own: float(interquartile_mean(own.to_numpy()[None])))
 
 
 def _rows(sets: Sequence["pandas.Series[float]"]) -> Iterator[Sequence[str]]:

@@ -38,11 +38,11 @@ class StylizeParams:
 
 @per_job
 def stylize_photos(job: Job) -> Iterator[Event]:
-    """Stylise a job's photos (:class:`StylizeParams`), and show each beside the original.
+    """Stylise a job's photos (:class:`StylizeParams`), and show each beside the painting and the original.
 
-    Inputs: `photos` (directory of a :class:`PhotoSet`) and `model`
+    Inputs: `photos` (directory of a :class:`PhotoSet`), `painting` and `model`
     (:func:`singleshot.style.model_file.load_model`). The output gets `<photo>.jpg` for each photo, and
-    `before_after.jpg`, which has a row for each photo, with the original on the left. Metrics:
+    `before_after.jpg`, which has a row for each photo: the painting, the original and the result. Metrics:
     `seconds_per_image`, without reading and writing.
 
     Raises:
@@ -53,27 +53,29 @@ def stylize_photos(job: Job) -> Iterator[Event]:
     if card.style != params.style:
         raise UserError(f"{job.inputs['model']}: of style {card.style}, not {params.style}; train that one")
     network, photos = network.to(job.device), PhotoSet.open(job.inputs["photos"])
-    pairs, seconds = [], 0.0
+    painting = read_rgb(job.inputs["painting"])
+    rows, seconds = [], 0.0
     for n, name in enumerate(params.photos, start=1):
         photo = photos.read(name, short_side=params.short_side)
         start = time.perf_counter()
         stylized = stylize(network, photo[None], params.settings)[0]
         seconds += time.perf_counter() - start
         (job.output / f"{name}.jpg").write_bytes(encode_jpeg(stylized))
-        pairs.append(side_by_side(photo, stylized))
+        height, scale = photo.shape[-2], photo.shape[-2] / painting.shape[-2]
+        beside = _scaled(painting, height, round(scale * painting.shape[-1]))
+        rows.append(side_by_side(beside, photo, stylized))
         yield Progress(n / len(params.photos))
-    (job.output / "before_after.jpg").write_bytes(encode_jpeg(_stacked(pairs)))
-    yield Metrics(card.steps, {"seconds_per_image": seconds / len(pairs)})
+    (job.output / "before_after.jpg").write_bytes(encode_jpeg(_stacked(rows)))
+    yield Metrics(card.steps, {"seconds_per_image": seconds / len(rows)})
 
 
-def _stacked(pairs: Sequence[Tensor]) -> Tensor:
-    width = min(pair.shape[-1] for pair in pairs)
-    sizes = [(round(pair.shape[-2] * width / pair.shape[-1]), width) for pair in pairs]
-    rows = [
-        functional.interpolate(pair[None], size, mode="bilinear", antialias=True)[0]
-        for pair, size in zip(pairs, sizes, strict=True)
-    ]
-    return torch.cat(rows, dim=-2)
+def _stacked(rows: Sequence[Tensor]) -> Tensor:
+    width = min(row.shape[-1] for row in rows)
+    return torch.cat([_scaled(row, round(row.shape[-2] * width / row.shape[-1]), width) for row in rows], -2)
+
+
+def _scaled(picture: Tensor, height: int, width: int) -> Tensor:
+    return functional.interpolate(picture[None], (height, width), mode="bilinear", antialias=True)[0]
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,8 @@ def scale(config: OfflineRLConfig) -> Iterator[Setting]:
         for setting, value in asdict(own).items():
             if value != theirs[setting]:
                 words = f"{setting.replace('_', ' ')} ({algorithm.upper()})"
-                yield Setting(words, _in_words(value), _in_words(theirs[setting]))
+                code = f"not said; its authors' code: {_in_words(theirs[setting])}"
+                yield Setting(words, _in_words(value), code)
 
 
 def _in_words(value: object) -> str:

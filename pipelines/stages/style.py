@@ -163,9 +163,8 @@ def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
     for style in config.style.training.styles:
         model = {"model": styles.model_of(style)}
         photos = StylizeParams(style, settings.photos, settings.short_side_px, settings.settings)
-        yield Cell(
-            f"{style}/photos", stylize_photos, photos, model | {"photos": paths.SAMPLES}, {"style": style}
-        )
+        inputs = model | {"photos": paths.SAMPLES, "painting": styles.painting_of(style)}
+        yield Cell(f"{style}/photos", stylize_photos, photos, inputs, {"style": style})
         yield Cell(f"{style}/large", stylize_large, large, model | enlarged, {"style": style})
         yield from styles.segment_cells(
             f"{style}/segments",

@@ -33,7 +33,8 @@ PRUNERS = {
     "set": "#4cc3a0",
     "rigl": "#b3a125",
 }
-SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+SERIES = ("#641a80", "#f7705c", "#b73779", "#2c115f", "#fe9f6d", "#8c2981")
+"""What is no pruner is drawn in matplotlib's magma: a colour means one thing on the page."""
 OTHER = "#7f7f7f"
 LOOK: dict[Any, Any] = {  # Any: matplotlib's type stubs enumerate all keys
     "font.size": 8.5,
@@ -101,7 +102,9 @@ class Figure:
     panels: Sequence[Panel]
     legend: Sequence[Key] = ()
     kind: str = "chart"
-    """Kind of the panels, which decides their width: `chart`, `picture` or `wide`."""
+    """Kind of the panels, which decides their width: `chart`, `picture`, `wide` or `row`."""
+    columns: int = 1
+    """Panels of a `row`, which stay side by side at any width."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from tasks.reporting import paper, results
 from tasks.reporting.look import (
     INK,
     PRUNERS,
+    SERIES,
     Chart,
     Figure,
     Key,
@@ -34,11 +35,11 @@ BOUND = "entropy bound"
 """Bytes at least, were masks and values without any pattern."""
 FORMATS = {
     DENSE: Key("dense tensors", INK),
-    "coo": Key("coordinates (COO), the paper's torch.to_sparse()", "#0072b2"),
-    "csr_int32": Key("compressed rows (CSR), 32-bit indices", "#56b4e9"),
-    "packed_raw": Key("packed files", "#d55e00"),
-    "packed_exponents": Key("packed files with coded exponents", "#e69f00"),
-    BOUND: Key("masks and values without a pattern", "#cc79a7", dashed=True),
+    "coo": Key("coordinates (COO), the paper's torch.to_sparse()", SERIES[0]),
+    "csr_int32": Key("compressed rows (CSR), 32-bit indices", SERIES[2]),
+    "packed_raw": Key("packed files", SERIES[1]),
+    "packed_exponents": Key("packed files with coded exponents", SERIES[4]),
+    BOUND: Key("least for random masks and values", SERIES[3], dashed=True),
 }
 VALUES = {"raw": "float32", "exponents": "coded float32", "fp16": "float16", "int8": "int8"}
 """How agents with rounded values were packed, by the name in the table."""

@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import nan
+from pathlib import Path
 
 import pandas
+import torch
 from PIL import Image
 
+from singleshot.io.images import encode_jpeg
+from singleshot.style.video.reader import read_frames
 from tasks.reporting import paper, results
-from tasks.reporting.look import SERIES, Chart, Figure, Key, Panel, picture
+from tasks.reporting.look import SERIES, Chart, Figure, Key, Panel, data_uri, picture
 from tasks.reporting.results import Results
 from tasks.reporting.words import Row, count, listing, number, percent
 
@@ -43,7 +47,6 @@ LOSSES = Chart(
     "Total loss over iterations.",
     log="y",
 )
-SECONDS = Chart("bars", "seconds", alt="Seconds of optimisation.")
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,11 @@ def pictures_of(found: Results, study: str) -> list[Optimised]:
             label += " (diverged)" * summary["diverged"]
             made = f"The photo, stylised by optimisation: {label}."
             panels = (
-                picture(found.files[f"{directory}/content.png"], f"Photo {photo}.", "photo"),
+                picture(found.files[f"{directory}/content.png"], f"Photo {photo}.", "the photo"),
                 picture(
-                    found.files[f"{directory}/style.png"], f"Painting {painting}.", f"painting {painting}"
+                    found.files[f"{directory}/style.png"],
+                    f"Painting {painting}.",
+                    f"the painting: {painting}",
                 ),
                 picture(found.files[f"{directory}/picture.png"], made, label),
             )
@@ -107,26 +112,40 @@ def _of_each_style(found: Results, pattern: str, alt: str, short_side: int) -> l
 
 
 def before_and_after(found: Results) -> Figure:
-    """Photos beside their stylised versions, a panel for each trained style."""
+    """Rows of the painting, a photo and the photo in its style, a panel for each trained style."""
     files = f"{STYLIZED}/photos/before_after.jpg"
-    return Figure(_of_each_style(found, files, "Photos beside the same in style {}.", 640), kind="picture")
+    alt = "Rows of the painting, a photo and the same in style {}."
+    return Figure(_of_each_style(found, files, alt, 640), kind="row")
+
+
+def films(found: Results) -> Figure:
+    """A film, and the same in each trained style."""
+    files = {"Film": found.files.get("data/videos/clip/clip.mp4")}
+    files |= {path.split("/")[3]: file for path, file in found.find(f"{STYLIZED}/clip.mp4").items()}
+    panels = [_film(path, f"{name.capitalize()}, moving.", name) for name, path in files.items() if path]
+    return Figure(panels if len(panels) > 1 else (), kind="row", columns=len(panels))
+
+
+def _film(path: Path, alt: str, title: str) -> Panel:
+    still = data_uri(
+        "image/jpeg", encode_jpeg(torch.from_numpy(next(read_frames(path))).permute(2, 0, 1) / 255)
+    )
+    return Panel(still, alt, title, data_uri("video/mp4", path.read_bytes()))
 
 
 def checkpoints(found: Results) -> Figure:
     """One photo, stylised by all checkpoints of each network's training."""
     alt = "One photo, stylised by each checkpoint of style {}."
-    return Figure(
-        _of_each_style(found, "models/styles/*/contact_sheet.jpg", alt, 480),
-        kind="picture",
-    )
+    return Figure(_of_each_style(found, "models/styles/*/contact_sheet.jpg", alt, 480), kind="wide")
 
 
 def large_pictures(found: Results) -> Figure:
-    """A large picture in each style, scaled down, and then the middle of each in full size."""
+    """A large picture in each style, scaled down, and beside it the middle in full size."""
     halves = "Middle of the photo (left) and of the picture in style {} (right)."
     whole = _of_each_style(found, f"{STYLIZED}/large/picture.jpg", "A large photo in style {}.", 480)
     middle = _of_each_style(found, f"{STYLIZED}/large/detail.jpg", halves, 512)
-    return Figure([*whole, *middle], kind="picture")
+    middle = [replace(each, title="its middle: the photo, and the result") for each in middle]
+    return Figure([each for pair in zip(whole, middle, strict=False) for each in pair], kind="row", columns=2)
 
 
 def large_size(found: Results) -> tuple[int, int]:
@@ -159,8 +178,8 @@ def quality(found: Results) -> list[Row]:
 
 def _method(method: str) -> str:
     kind, _, backbone = method.partition("-")
-    optimised = f"optimised (Version 1), {LABELS.get(backbone, backbone)}"
-    return {PHOTO: "untouched photo", NETWORK: "network (Version 2)", "gatys": optimised}.get(kind, method)
+    optimised = f"by optimisation, {LABELS.get(backbone, backbone)}"
+    return {PHOTO: "untouched photo", NETWORK: "by a network", "gatys": optimised}.get(kind, method)
 
 
 def total_loss(pictures: Sequence[Optimised]) -> Figure:
@@ -176,35 +195,28 @@ def total_loss(pictures: Sequence[Optimised]) -> Figure:
     return LOSSES.figure(pandas.concat(rows).rename(columns={"iteration": "x", "total_loss": "y"}), keys)
 
 
-def seconds(pictures: Sequence[Optimised]) -> Figure:
-    """Seconds of optimisation, with the number of iterations."""
-    last = pandas.DataFrame([each.history.iloc[-1] for each in pictures])
-    labels = [f"{number(row.seconds)} s, {row.iteration} iterations" for row in last.itertuples()]
-    rows = last.assign(x=last["seconds"], y=[each.label for each in pictures], series="", label=labels)
-    return SECONDS.figure(rows, {"": Key("", SERIES[0])})
-
-
 def results_beside_inputs(pictures: Sequence[Optimised]) -> Figure:
-    """The photo, the painting and the results."""
-    inputs = [pictures[0].content, pictures[0].style]
+    """The painting, the photo and the results."""
+    inputs = [pictures[0].style, pictures[0].content]
     return Figure([*inputs, *(each.picture for each in pictures)], kind="picture")
 
 
 def both_versions(found: Results, pictures: Sequence[Optimised]) -> Figure:
-    """One photo, a painting, and the photo in its style by optimisation and by a network."""
+    """Paintings, one photo, and the photo in their styles by optimisation and by a network."""
+    rows = []
     for each in pictures:
         stylised = f"results/style/stylized/{each.painting}/photos/{each.photo}.jpg"
         if network := found.files.get(stylised):
-            slow = replace(each.picture, title=f"Version 1, {each.label}")
-            fast = picture(network, "The photo, stylised by a network.", "Version 2")
-            return Figure([each.content, each.style, slow, fast], kind="picture")
-    return Figure([])
+            slow = replace(each.picture, title="by optimisation (Version 1)")
+            fast = picture(network, "The photo, stylised by a network.", "by a network (Version 2)")
+            rows += [each.style, each.content, slow, fast]
+    return Figure(rows, kind="row", columns=4)
 
 
 def paintings_and_results(pictures: Sequence[Optimised]) -> Figure:
-    """A photo, and each painting with the photo in its style."""
-    pairs = [panel for each in pictures for panel in (each.style, each.picture)]
-    return Figure([each.content for each in pictures[:1]] + pairs, kind="picture")
+    """Each painting, the photo, and the photo in its style."""
+    rows = [panel for each in pictures for panel in (each.style, each.content, each.picture)]
+    return Figure(rows, kind="row", columns=3)
 
 
 def table_i(speed: pandas.DataFrame) -> list[Row]:

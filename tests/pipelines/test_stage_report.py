@@ -21,11 +21,12 @@ def test_the_profile_paper_departs_in_its_environments_alone():
 
 def test_every_setting_of_the_default_that_is_not_the_paper_s_is_named():
     found = settings("profile=default", "offline_rl.pruning.scope=network")
-    assert found["learning rate (BC)"] == ("0.003", "0.001")
-    assert found["learning rate decay (BC)"] == ("yes", "no")
-    assert found["normalize states (BCQ)"] == ("yes", "no")
-    assert found["target samples (BCQ)"] == ("4", "10")
-    assert found["evaluation samples (BCQ)"] == ("10", "100")
+    code = "not said; its authors' code: "
+    assert found["learning rate (BC)"] == ("0.003", f"{code}0.001")
+    assert found["learning rate decay (BC)"] == ("yes", f"{code}no")
+    assert found["normalize states (BCQ)"] == ("yes", f"{code}no")
+    assert found["target samples (BCQ)"] == ("4", f"{code}10")
+    assert found["evaluation samples (BCQ)"] == ("10", f"{code}100")
     assert found["scope of pruning"] == ("network", "part")
     assert found["data"][0].startswith("100,000 transitions of this project's experts")
     assert len(found) == 10 + len(SCALE)

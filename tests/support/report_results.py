@@ -12,6 +12,7 @@ import torch
 
 from singleshot.io.images import encode_jpeg, encode_png
 from singleshot.job import Job
+from singleshot.rl.evaluation.video import write_video
 from tasks.reporting import page, results
 
 LOCOMOTION, SEEDS, UPDATES = ("HalfCheetah", "Hopper"), (0, 1), (500, 1000)
@@ -138,6 +139,9 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
     for environment in LOCOMOTION:
         motion = root / f"results/offline_rl/animations/{environment}/bcq/animation.mp4"
         motion.write_bytes(f"{environment} in motion".encode())
+    for film in ("data/videos/clip/clip.mp4", "results/style/stylized/swirls/clip.mp4"):
+        (root / film).parent.mkdir(parents=True, exist_ok=True)
+        write_video(root / film, (np.full((48, 64, 3), 50 * i, np.uint8) for i in range(3)), 20)
     for study, variants in STUDIES.items():
         for names in variants:
             directory = root / "results/style/gatys" / study / "-".join(names)

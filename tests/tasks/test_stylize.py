@@ -35,7 +35,9 @@ def a_job(directory, params, network):
             archive.writestr(f"{name}.jpg", content.getvalue())
     card = ModelCard("waves", "0" * 64, "photos", 7, {}, {}, "abc")
     save_model(network, card, directory / "waves/model.safetensors")
+    (directory / "painting.png").write_bytes(encode_png(torch.full((3, 20, 30), 0.5)))
     inputs = {"photos": directory / "photos", "model": directory / "waves/model.safetensors"}
+    inputs["painting"] = directory / "painting.png"
     return Job(params, inputs, directory / "output")
 
 
@@ -57,7 +59,9 @@ def test_the_task_writes_each_photo_and_all_before_and_after(network, tmp_path):
     assert written.shape == (3, 64, 80)
     assert (written - expected).abs().mean() < 0.05  # JPEG, of noise
     sheet = read_rgb(jobs[0].output / "before_after.jpg")
-    assert sheet.shape == (3, round(64 * 128 / 160) + 96, 128)
+    # Rows of a painting of 96 px and two photos of 80; and of 144 and two of 64, 96 px high.
+    assert sheet.shape == (3, 64 + round(96 * 256 / 272), 256)
+    assert (sheet[:, :64, :94] - 0.5).abs().max() < 0.1
 
 
 def test_another_styles_model_is_an_error(network, tmp_path):

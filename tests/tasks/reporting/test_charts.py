@@ -136,15 +136,12 @@ def test_pairs_are_of_policies_that_were_timed_both_ways(rows, found):
     assert where(drawn, y="torch").set_index("series")["x"].to_dict() == {"masked": 1.0, "compacted": 0.5}
 
 
-def test_losses_and_seconds_are_the_histories(rows, found):
+def test_losses_are_the_histories(rows, found):
     pictures = style.pictures_of(found, "optimizers")
     assert [each.label for each in pictures] == ["L-BFGS", "Adam", "SGD (diverged)"]
     drawn = style.total_loss(pictures)
     assert where(drawn, series="Adam")["y"].tolist() == pytest.approx([200, 100, 200 / 3, 50, 40])
     assert "SGD" not in set(drawn["series"])  # it ran off
-    losses = style.pictures_of(found, "losses")
-    assert style.seconds(losses)["x"].tolist() == [2, 4, 6, 8]  # 0.5 · n · 4 iterations
-    assert style.seconds(losses)["label"].iloc[0] == "2.00 s, 4 iterations"
 
 
 def test_a_label_says_whatever_differs(found, tmp_path):
