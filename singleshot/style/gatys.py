@@ -191,8 +191,8 @@ def _first_picture(content: Tensor, style: Tensor, backbone: Backbone, config: G
     if not config.half_size_iterations:
         return initial_picture(content, style, config)
     half = replace(config, iterations=config.half_size_iterations, half_size_iterations=0)
-    small = (interpolate(each[None], scale_factor=0.5, mode="area")[0] for each in (content, style))
-    (last,) = deque(optimize(*small, backbone, half), maxlen=1)
+    photo, painting = (interpolate(each[None], scale_factor=0.5, mode="area")[0] for each in (content, style))
+    (last,) = deque(optimize(photo, painting, backbone, half), maxlen=1)
     return interpolate(last.picture[None], content.shape[1:], mode="bilinear")[0]
 
 

@@ -104,18 +104,12 @@ def find_faces(picture: Frame) -> list[Face]:
     The detector is scikit-image's cascade of local binary patterns (Liao et al. 2007), which comes with it.
     """
     scale = min(1.0, FACES_PX / max(picture.shape[:2]))
-    small = cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
-    width = small.shape[1]
-    found = _detected(small)
-    mirrored = [
-        (width - left - side, top, side)
-        for left, top, side in (_detected(np.ascontiguousarray(small[:, ::-1])) if found else ())
-    ]
-    return [
-        (round(left / scale), round(top / scale), round(side / scale))
-        for left, top, side in found
-        if any(_overlap((left, top, side), other) > 0.5 for other in mirrored)
-    ]
+    small = cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA).astype(np.uint8)
+    found, width = _detected(small), small.shape[1]
+    in_mirror = _detected(np.ascontiguousarray(small[:, ::-1])) if found else []
+    seen = [(width - left - side, top, side) for left, top, side in in_mirror]
+    sure = [face for face in found if any(_overlap(face, other) > 0.5 for other in seen)]
+    return [(round(left / scale), round(top / scale), round(side / scale)) for left, top, side in sure]
 
 
 def _detected(picture: Frame) -> list[Face]:
