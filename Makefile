@@ -46,7 +46,7 @@ quoted = '$(subst ','\'',$(1))'
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
-install: $(INSTALLED) ## Create .venv with the locked dependencies
+install: $(INSTALLED) ## Create .venv with the locked dependencies and the command `singleshot`
 
 ifneq ($(OUTDATED),)
 .PHONY: $(VENV)/pyvenv.cfg
@@ -60,6 +60,7 @@ $(VENV)/pyvenv.cfg:
 $(INSTALLED): $(VENV)/pyvenv.cfg requirements.lock requirements-dev.lock
 	sed -n "/^uv==/,/# via/p" requirements.lock | $(VENV)/bin/python -m pip install --quiet --require-hashes -r /dev/stdin
 	$(VENV)/bin/python -m singleshot.io.uv pip install -r requirements.lock -r requirements-dev.lock
+	$(VENV)/bin/python -m singleshot.io.uv pip install --no-deps --editable .
 	touch $@
 
 compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, and TensorFlow in an environment of its own (3 GB)

@@ -58,8 +58,7 @@ CONFIGURATION = (
 SWEEP = ("dvc", "repro", "agents", "styles")
 STYLIZED = "stylized"
 VIDEO = tuple(
-    "python -m pipelines stylize --style swirls --input data/videos/clip "
-    f"--runtime torch --output {STYLIZED}".split()
+    f"singleshot stylize --style swirls data/videos/clip --runtime torch --output {STYLIZED}".split()
 )
 """With PyTorch only: the runtimes that `stylize` chooses from give different bits, and those of onnxruntime
 differ now and then."""

@@ -31,8 +31,8 @@ from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
 from pipelines.catalog.paths import GRAPHS
 from pipelines.config.params import load_config
-from pipelines.serving.models import Model, find_models
 from singleshot.errors import UserError
+from singleshot.serving.models import Model, find_models
 
 CLIENTS = (1, 8, 32)
 ROUNDS = 5

@@ -81,7 +81,7 @@ styles = {name: learned(name) for name in paintings}
 
 # %% [markdown]
 # A style is a function from a picture to a picture. `save` and `load` keep it in a file, which
-# `python -m pipelines stylize` takes too.
+# `singleshot stylize` takes too.
 
 # %%
 pictures = {name: style(photo, stroke=1) for name, style in styles.items()}

@@ -5,26 +5,18 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import pydantic
 from annotated_types import Ge
-from safetensors import SafetensorError
 
-from singleshot.errors import UserError, did_you_mean, in_a_line
+from singleshot.errors import UserError, did_you_mean, shown
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Seed = Annotated[int, Ge(0)]
 Count = Annotated[int, Ge(1)]
 """Whole numbers, which may be given as floats: 1e4."""
-
-
-def shown(value: Any) -> str:
-    """The beginning of a value's `repr`, without line breaks, for an error's message."""
-    words = " ".join(repr(value).split())
-    return words if len(words) <= 60 else f"{words[:59]}…"
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -74,20 +66,3 @@ def _told(who: str, parameters: list[str] | None = None) -> Iterator[None]:
         if first["type"] == "missing":  # in a tuple
             words = f"give {int(error.errors()[-1]['loc'][-1]) + 1} entries"
         raise UserError(f"{who}{name} is {shown(first['input'])}; {words}") from error
-
-
-@contextlib.contextmanager
-def writing(path: str | Path, example: str) -> Iterator[Path]:
-    """The path of a file that is to be written in this context; its folder is made.
-
-    Raises:
-        UserError: it is a folder, or can't be written.
-    """
-    file = Path(path)
-    if file.is_dir():
-        raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        yield file
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{file}: can't be written ({in_a_line(error)}); give another path") from error

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 from singleshot.secrets import without_secrets
 
@@ -22,6 +23,23 @@ class UserError(ValueError):
 
     def __init__(self, message: str):
         super().__init__(without_secrets(message))
+
+
+def shown(value: Any) -> str:
+    """The beginning of a value's `repr`, without line breaks, for an error's message."""
+    words = " ".join(repr(value).split())
+    return words if len(words) <= 60 else f"{words[:59]}…"
+
+
+def must_be(wanted: str, right: bool, **argument: Any) -> None:
+    """Check an argument, which is given by its name.
+
+    Raises:
+        UserError: it is not `right`, but should be what `wanted` says.
+    """
+    if not right:
+        ((name, value),) = argument.items()
+        raise UserError(f"{name} is {shown(value)}; give {wanted}")
 
 
 def in_a_line(error: BaseException) -> str:

@@ -31,8 +31,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
-from singleshot.arguments import Count, Seed, checked, settings, shown, writing
-from singleshot.errors import UserError
+from singleshot.arguments import Count, Seed, checked, settings
+from singleshot.errors import UserError, shown
+from singleshot.io.tensor_file import writing
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.masks import LayerCount, PruningConfig, check_sparsity
 from singleshot.pruning.pruner import ScoreFunction, name_of

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipelines.catalog.paths import AGENTS, DATASETS
-from pipelines.config.params import PARAMS, Config, load_config
+from pipelines.config.params import Config
 from singleshot.pruning.variant import DENSE, variant_name
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.algorithms import module_of
-from singleshot.rl.environments import Environment, FileEnvironment
+from singleshot.rl.environments import Environment
 from tasks.train_agents import TrainingConfig
 
 AGENT_TAGS = ("environment", "algorithm", "pruner", "sparsity", "seed")
@@ -82,15 +82,6 @@ def draw_of(config: Config, agent: AgentSpec) -> int | None:
     if data.source != "expert":
         return None
     return agent.seed if data.seed is None else data.seed
-
-
-def as_configured(environment: Environment | None) -> Environment | None:
-    """An environment as it is; one that a file names is the user's own if params.yaml names it, too."""
-    if isinstance(environment, FileEnvironment) and PARAMS.is_file():
-        for own in load_config(PARAMS).offline_rl.environments.values():
-            if vars(own) == vars(environment):
-                return own
-    return environment
 
 
 def dataset_of(config: Config, agent: AgentSpec) -> Path:

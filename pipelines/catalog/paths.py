@@ -5,6 +5,7 @@ from pathlib import Path
 
 import yaml
 
+from singleshot import folders
 from tasks.reporting import results
 
 STAGES: Mapping[str, str] = {
@@ -36,16 +37,14 @@ PHOTOS = IMAGES / "photos"
 """Photos that styles are trained on."""
 SAMPLES = IMAGES / "samples"
 """Photos that are stylised and measured."""
-PAINTINGS = IMAGES / "paintings"
+PAINTINGS = folders.PAINTINGS
 VIDEOS = Path("data/videos")
 
 MASKS = Path("models/masks")
 AGENTS = Path("models/agents")
 BACKBONES = Path("models/backbones")
-STYLES = Path("models/styles")
-LEARNED = Path("styles")
-"""Networks for users' own paintings, from the command `learn-style`; no stage uses this directory."""
-GRAPHS = Path("models/onnx")
+STYLES = folders.TRAINED
+GRAPHS = folders.GRAPHS
 
 SCORES = Path(results.SCORES.path)
 HELDOUT = Path(results.HELDOUT.path)

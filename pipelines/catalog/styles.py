@@ -14,7 +14,6 @@ from singleshot.export.stylizers import StylizerName
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
 from singleshot.style.johnson import TrainStyleParams
-from singleshot.style.video.join import MUXERS
 from singleshot.style.video.reader import VideoInfo
 from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead
 from tasks.stylize import SegmentParams, stylize_segment
@@ -114,8 +113,3 @@ def segment_cells(
             )
         )
     return cells
-
-
-def stylized_name(video: Path) -> str:
-    """The name of a stylised video: the original's, or one in `.mkv` if its suffix does not allow H.264."""
-    return video.name if video.suffix.lower() in MUXERS else f"{video.stem}.mkv"

@@ -3,20 +3,18 @@
 import importlib
 import logging
 import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, TypeVar
 
 import typer
 import typer.completion
 
 from pipelines.catalog.paths import STAGES, WITH_CELLS
-from pipelines.cli import tools
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import keep_private
 from pipelines.engine.sweep import CellsFailedError
-from singleshot.errors import UserError
-from singleshot.secrets import without_secrets
+from singleshot.command.terminal import argument, examples, option, resumable, run
 
 app = typer.Typer(
     help="Singleshot: from raw data to pruned, trained, measured networks.\n\n"
@@ -28,6 +26,13 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 CONFIGURATION = "Configuration"
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+def command(*commands: str, panel: str = "Tools") -> Callable[[C], C]:
+    """Add a command (a decorator), whose help ends in examples."""
+    told = examples(*(f"python -m pipelines {command}" for command in commands))
+    return app.command(rich_help_panel=panel, epilog=told)
 
 
 def _add_stage(name: str, module: str) -> None:
@@ -36,7 +41,7 @@ def _add_stage(name: str, module: str) -> None:
         from pipelines.config.params import load_config
         from pipelines.engine.stage import run_stage
 
-        with tools.resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
+        with resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
             config = load_config()
             steps = importlib.import_module(f"pipelines.stages.{module}").STEPS[name]
             run_stage(name, steps, config, config.profile, config.executor, config.tracking)
@@ -74,7 +79,7 @@ def check_config() -> None:  # noqa: D103
     print(f"params.yaml: profile {config.profile}, up to date with conf/")
 
 
-@tools.command(
+@command(
     "params profile=smoke executor=local", "params 'offline_rl.sweep.seeds=[0,1,2]'", panel=CONFIGURATION
 )
 def params(
@@ -100,43 +105,59 @@ def params(
     print(f"params.yaml: profile {config.profile}; next: dvc repro")
 
 
-app.add_typer(tools.app)
+@command()
+def doctor() -> None:
+    """Check params.yaml, the disk, and the MLflow and Ray that are configured."""
+    from pipelines.cli.doctor import print_findings
+
+    if not print_findings():
+        raise typer.Exit(1)
 
 
-class _WithoutSecrets:
-    """A stream of text that leaves out secrets of addresses, whatever is written to it."""
+@command("ui", "ui --port 5001")
+def ui(
+    port: Annotated[int, option("N", "Port to listen on.", min=1, max=65535)] = 5000,
+) -> None:
+    """Serve MLflow's pages of this checkout's runs until Ctrl-C."""
+    from pipelines.cli.ui import serve_runs
 
-    def __init__(self, stream: TextIO):
-        self._stream = stream
+    serve_runs(port)
 
-    def write(self, text: str) -> int:
-        return self._stream.write(without_secrets(text))
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+@command()
+def serve() -> None:
+    """Serve exported networks over HTTP until Ctrl-C, from the cluster at RAY_ADDRESS or from this machine.
+
+    The settings are those of params.yaml. `singleshot serve` needs none.
+    """
+    from pipelines.cli.serve import serve_networks
+
+    serve_networks()
+
+
+@command("study", "study weights-bc-vae")
+def study(
+    experiments: Annotated[
+        list[str] | None, argument("EXPERIMENT", "Experiments of conf/study.yaml; by default all.")
+    ] = None,
+    output: Annotated[Path, option("DIR", "Directory of the tables.", "--output", "-o")] = Path("docs/study"),
+) -> None:
+    """Run the experiments behind docs/study, or go on where they were interrupted."""
+    from pipelines.cli.study import run_study
+
+    run_study(output, experiments or ())
 
 
 def main() -> None:
     """Run a command. A user's mistake ends it with one line and status 1."""
-    sys.stdout, sys.stderr = map(_WithoutSecrets, (sys.stdout, sys.stderr))
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     typer.completion.completion_init()  # type: ignore[attr-defined]  # as add_completion would
     if "DVC_STAGE" in os.environ:
         keep_private()
-    group = typer.main.get_group(app)
-    for command in (group, *group.commands.values()):
-        for parameter in command.get_params(typer.Context(command)):
-            if getattr(parameter, "is_flag", False):  # it takes no value, whose type Typer would show
-                parameter.metavar = ""
-    try:
-        group(complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
-    except UserError as error:
-        sys.exit(f"error: {error}")
-    except CellsFailedError as error:
-        sys.exit(str(error))
-    except Exception as error:
-        if is_disk_full(error):  # libraries have exceptions of their own for it
-            sys.exit(f"error: {disk_full_error(error)}")
-        if isinstance(error, OSError) and error.filename:
-            sys.exit(f"error: {error.filename}: {error.strerror}")
-        raise
+    run(app, _told, complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
+
+
+def _told(error: Exception) -> str | None:
+    if isinstance(error, CellsFailedError):
+        return str(error)
+    return f"error: {disk_full_error(error)}" if is_disk_full(error) else None  # also libraries' exceptions

@@ -26,7 +26,7 @@ from singleshot.style.datasets.fetch import (
 )
 from singleshot.style.start import START
 from singleshot.style.training import train_style
-from singleshot.style.video.join import join_segments
+from singleshot.style.video.join import join_segments, stylized_name
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import SEGMENT
 from tasks.make_clip import fetch_clip
@@ -150,7 +150,7 @@ def stylize(work: Work, config: Config) -> None:
     for style in config.style.training.styles:
         segments = paths.STYLIZED / style / "segments"
         join_segments(
-            sorted(segments.rglob(SEGMENT)), video, info, paths.STYLIZED / style / styles.stylized_name(video)
+            sorted(segments.rglob(SEGMENT)), video, info, paths.STYLIZED / style / stylized_name(video)
         )
         shutil.rmtree(segments)
 
@@ -220,7 +220,7 @@ def _quality(config: Config, style: str) -> Cell:
         "photos": paths.SAMPLES,
         "model": styles.model_of(style),
         "video": video,
-        "stylized_video": paths.STYLIZED / style / styles.stylized_name(video),
+        "stylized_video": paths.STYLIZED / style / stylized_name(video),
         **{f"gatys-{backbone}": picture for backbone, picture in pictures.items()},
     }
     return Cell(style, measure_quality, params, inputs, {"style": style})

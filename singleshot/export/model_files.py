@@ -10,6 +10,7 @@ from singleshot.export.policies import forms_of, policy_network
 from singleshot.export.to_onnx import Network
 from singleshot.io.tensor_file import read_metadata
 from singleshot.rl.agents import load_agent
+from singleshot.sparse.packed import read_model
 from singleshot.style.model_file import load_model
 
 NORMALISED = 3.0
@@ -22,7 +23,7 @@ def open_network(source: Path, form: Form = "dense") -> Network:
     Raises:
         UserError: the file is missing, damaged or another kind of file, or has no such form.
     """
-    keys = read_metadata(source).keys()
+    keys = read_model(source).metadata.keys() if source.suffix == ".packed" else read_metadata(source).keys()
     if "agent" in keys:
         agent = load_agent(source)
         forms = forms_of(agent.spec)

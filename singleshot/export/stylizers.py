@@ -4,14 +4,12 @@ import tempfile
 from pathlib import Path
 from typing import Literal, get_args
 
-import onnx
 import torch
 from torch import Tensor
 
 from singleshot.errors import UserError, in_a_line
 from singleshot.export.runtimes import RUNTIMES, installed_version, open_runtime
 from singleshot.export.runtimes.protocol import ModelFiles
-from singleshot.export.style_graph import PICTURES, STYLISED, style_graph
 from singleshot.style.apply.strokes import small_size, with_strokes
 from singleshot.style.apply.stylize import StylizeSettings, finished, fits_whole
 from singleshot.style.model_file import load_model
@@ -43,6 +41,10 @@ def open_stylizer(
     network, _ = load_model(model)
     if runtime == "torch":
         return torch_stylizer(network.to(device), settings)
+    import onnx  # which the extra `style` lacks
+
+    from singleshot.export.style_graph import PICTURES, STYLISED, style_graph
+
     height, width = small_size(height, width, settings.stroke)
     at_once = threads
     while at_once > 1 and not fits_whole(at_once, width, height, network.width):

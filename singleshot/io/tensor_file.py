@@ -52,6 +52,23 @@ def reading(path: Path, kind: str, fix: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def writing(path: str | Path, example: str) -> Iterator[Path]:
+    """The path of a file that is to be written in this context; its folder is made.
+
+    Raises:
+        UserError: it is a folder, or can't be written.
+    """
+    file = Path(path)
+    if file.is_dir():
+        raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        yield file
+    except (OSError, safetensors.SafetensorError) as error:
+        raise UserError(f"{file}: can't be written ({in_a_line(error)}); give another path") from error
+
+
+@contextlib.contextmanager
 def _opened(path: Path, fix: str) -> Iterator[Any]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:

@@ -3,14 +3,12 @@
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from annotated_types import Ge
 from torch import Tensor
 
-from singleshot.arguments import shown
-from singleshot.errors import UserError
+from singleshot.errors import UserError, must_be, shown
 from singleshot.pruning.controls import CONTROLS, Observed
 from singleshot.pruning.pruner import (
     Masks,
@@ -43,10 +41,10 @@ class PruningConfig:
     different units, squared rewards or log-likelihoods, so a score counts relative to its network's mean
     |score|; otherwise the unit of reward would decide how sparse the actor gets. In every scope, scores are
     computed from the whole network's loss."""
-    iterations: Annotated[int, Ge(1)] | None = None
+    iterations: int | None = None
     """Number of rounds of scoring and pruning; null for the pruner's own (SynFlow 100, others 1). After round
     i of n, a fraction (1 - sparsity)^(i/n) of the weights is left."""
-    batch_size: Annotated[int, Ge(1)] | None = None
+    batch_size: int | None = None
     """Number of transitions on which a round's scores are computed; null for the pruner's default (SNIP 100,
     GraSP 200)."""
     normalize_states: bool | None = None
@@ -55,6 +53,11 @@ class PruningConfig:
     """Whether to train freshly drawn weights under the mask, as the SNIP authors' code does, instead of the
     weights that were scored. The masks are the same either way; the training of the network follows this
     setting."""
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "batch_size"):
+            value = getattr(self, name)
+            must_be("a whole number from 1", value is None or value >= 1, **{name: value})
 
     def normalizes(self, training: bool) -> bool:
         """Whether scores are computed on normalised states, where `training` is or is not."""

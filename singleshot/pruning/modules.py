@@ -32,8 +32,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.parametrize import is_parametrized
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.arguments import Count, Seed, checked, shown
-from singleshot.errors import UserError
+from singleshot.errors import UserError, must_be, shown
 from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.pruner import Masks, Objective, ScoreFunction, Weights
@@ -128,7 +127,6 @@ def _tell_what_stays(model: nn.Module, weights: Weights) -> None:
         logger.warning("prune covers %.1f%% of the parameters; whole stay those of %s", 100 * covered, most)
 
 
-@checked
 def prune(
     model: nn.Module,
     loss: Callable[[nn.Module], Tensor],
@@ -138,8 +136,8 @@ def prune(
     scope: Literal["network", "layer"] = "network",
     layers: Layers | None = None,
     exclude: Layers = (),
-    iterations: Count | None = None,
-    seed: Seed = 0,
+    iterations: int | None = None,
+    seed: int = 0,
 ) -> Masks:
     """Masks that keep a fraction 1 - sparsity of the weights of `model`, which stays as it is.
 
@@ -174,6 +172,11 @@ def prune(
             out of range, a layer's weight is tied, lazy or computed from other parameters, the loss is no
             scalar or does not depend on the weights, or there is not one finite score for each weight.
     """
+    must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
+    must_be("a function of the model", callable(loss), loss=loss)
+    must_be("a pruner's name or a function", isinstance(method, str) or callable(method), method=method)
+    must_be("network or layer", scope in ("network", "layer"), scope=scope)
+    must_be("a whole number from 0", isinstance(seed, int) and seed >= 0, seed=seed)
     if isinstance(method, str) and method.partition("-")[2] in CONTROLS.keys() - {"shuffled"}:
         raise UserError(f"method {method}: this control is for agents (singleshot.rl); give …-shuffled")
     weights = prunable(model, layers, exclude)
@@ -196,7 +199,6 @@ def prune(
         return prune_networks(objectives, {"": weights}, method, sparsity, config)[""]
 
 
-@checked
 def report(masks: Mapping[str, Tensor]) -> str:
     """A line for each of the `masks` of :func:`prune`, then for all: weights kept, of how many, the share."""
     counts = {name: (int(mask.sum()), mask.numel()) for name, mask in masks.items()}
@@ -208,7 +210,6 @@ def report(masks: Mapping[str, Tensor]) -> str:
     )
 
 
-@checked
 def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
     """Set the weights that `masks` prunes to zero, and keep them there under any `torch.optim` optimiser.
 
@@ -225,6 +226,7 @@ def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
     Raises:
         UserError: a mask names no parameter of `model`, has another shape, or other values than 0 and 1.
     """
+    must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
     parameters = {_bare(name): θ for name, θ in model.named_parameters(remove_duplicate=False)}
     chosen = {name: (parameters.get(_bare(name)), torch.as_tensor(mask)) for name, mask in masks.items()}
     for name, (θ, mask) in chosen.items():

@@ -15,8 +15,7 @@ from gymnasium.wrappers import RescaleAction
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from singleshot.arguments import shown
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, in_a_line, shown
 from singleshot.rl.actions import ActionBounds
 
 Return = TypeVar("Return", float, NDArray[np.floating])
@@ -65,18 +64,17 @@ class FileEnvironment(Environment):
 
     def check(self) -> None:
         """Raise a :class:`UserError` if making the environment would follow the file further than that."""
-        trust = "if you trust the file, name the environment in conf/environment/"
         for name, value in self.kwargs.items():
             if isinstance(value, str):
                 raise UserError(
                     f"environment {self.id}: a file gives it {name}={shown(value)}, and texts may name other "
-                    f"files or modules; {trust}"
+                    "files or modules; if you trust the file, make the environment, for Agent.evaluate"
                 )
         module = str(self.id).rpartition(":")[0]
         if module and module not in sys.modules:
             raise UserError(
                 f"environment {self.id}: a file names it, and making it would import the module {module}; "
-                f"{trust}, give --environment {self.id}, or import {module} first"
+                f"if you trust the file, give --environment {self.id}, or import {module} first"
             )
 
 

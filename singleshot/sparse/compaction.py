@@ -6,8 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from singleshot.arguments import shown
-from singleshot.errors import UserError
+from singleshot.errors import UserError, shown
 
 
 class Layer(NamedTuple):

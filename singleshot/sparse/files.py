@@ -4,12 +4,11 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from singleshot.arguments import checked, writing
-from singleshot.io.tensor_file import TensorFile
+from singleshot.errors import must_be
+from singleshot.io.tensor_file import TensorFile, writing
 from singleshot.sparse import packed
 
 
-@checked
 def pack(model: nn.Module, path: str | Path, values: packed.ValuesName = "raw") -> None:
     """Write the `state_dict` of a model with the positions and values of its weights that are not 0.
 
@@ -18,12 +17,12 @@ def pack(model: nn.Module, path: str | Path, values: packed.ValuesName = "raw") 
     Raises:
         UserError: the path is a folder or can't be written, or a tensor can't be written as `values`.
     """
+    must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
     data = packed.pack(TensorFile({name: θ.cpu() for name, θ in model.state_dict().items()}, {}), values)
     with writing(path, "model.packed") as file:
         file.write_bytes(data)
 
 
-@checked
 def unpack(path: str | Path) -> dict[str, Tensor]:
     """The `state_dict` that :func:`pack` wrote, for `model.load_state_dict`; pruned weights are 0.
 

@@ -123,7 +123,7 @@ def unpack(data: bytes) -> Contents:
         UserError: the file is damaged or of another kind.
     """
     if not data.startswith(MAGIC):
-        raise UserError("not a packed file; make one with `python -m pipelines pack`")
+        raise UserError("not a packed file; make one with `singleshot pack`")
     start = len(MAGIC) + _DIGEST_BYTES
     if data[len(MAGIC) : start] != _digest(data[start:]):
         raise UserError("its checksum doesn't match, so it is damaged; pack the model again")

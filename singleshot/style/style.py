@@ -8,9 +8,10 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from singleshot.arguments import checked, writing
+from singleshot.arguments import checked
 from singleshot.errors import UserError
 from singleshot.io.images import read_rgb
+from singleshot.io.tensor_file import writing
 from singleshot.style import shipped
 from singleshot.style.apply.regions import placed
 from singleshot.style.apply.stylize import StylizeSettings, stylize

@@ -116,7 +116,8 @@ def train_style(job: Job) -> Iterator[Event]:
     `checkpoint_every` batches there are two artifacts: `previews/000500.jpg`, a photo of the batch beside its
     stylised picture (also at the end), and `checkpoints/000500.safetensors`, a model file like
     `model.safetensors`. A training in a given time is planned anew as it goes, and has previews every
-    `PREVIEW_SECONDS`; its plans are in the card, and checkpoints have them. On a CPU, equal parameters,
+    `PREVIEW_SECONDS`; its plans are in the card, and checkpoints have them, of which the last is that of the
+    finished training: with more `seconds`, training goes on from it. On a CPU, equal parameters,
     inputs and plans give equal bytes, with or without interruptions.
 
     Raises:
@@ -192,7 +193,7 @@ class _Training:
                 due = self.elapsed - self.shown >= max(PREVIEW_SECONDS, given / MOST_PREVIEWS)
             if shown := last or due:
                 yield from self._show(last)
-            if not last and (shown or monotonic() - saved >= CHECKPOINT_SECONDS):
+            if (given or not last) and (shown or monotonic() - saved >= CHECKPOINT_SECONDS):
                 yield Checkpoint(self.step, self._state())
                 saved = monotonic()
         output = self.job.output
@@ -303,6 +304,12 @@ class _Training:
         self.losses = [Losses(*row) for row in state["losses"]]
         self.thumbnails = state["thumbnails"]
         self.elapsed, self.worked, self.shown = state["clock"]
+        given = self.params.seconds
+        if given is not None and self.step == self.trainer.batches and self.elapsed < given:
+            left, gone = (given - self.elapsed) * self.worked / self.elapsed, self.elapsed / given
+            planned = plan(self.config, self.step, len(self.photos), left=left, gone=gone, before=gone)
+            self.plans.append(planned)
+            self._follow(planned)
 
     def _preview(self) -> Artifact:
         photos = self.batches[self.step - 1]

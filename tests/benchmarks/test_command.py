@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from benchmarks.command import positive, run_main
-from pipelines.serving.models import Model
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard
+from singleshot.serving.models import Model
 
 
 @pytest.fixture
@@ -50,5 +50,5 @@ def test_serving_names_the_models_it_lacks(refusal, tmp_path, monkeypatch):
     monkeypatch.setattr("pipelines.catalog.paths.GRAPHS", tmp_path)
     assert refusal("serving").startswith(f"error: {tmp_path}: no graph to serve")
     card = GraphCard(kind="policy", cell="actor", inputs=(), outputs=("action",), details={"algorithm": "bc"})
-    monkeypatch.setattr("pipelines.serving.models.find_models", lambda directory: [Model(card, directory)])
+    monkeypatch.setattr("singleshot.serving.models.find_models", lambda directory: [Model(card, directory)])
     assert refusal("serving").startswith(f"error: {tmp_path}: no graph of bc pruned, bcq dense,")

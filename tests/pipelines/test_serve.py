@@ -20,17 +20,16 @@ from serving_clients import endless_jpeg, photo, pixels_of, serving, serving_con
 from small_graphs import STATE, bc_action, write_all
 from waiting import PATIENCE_S, wait_until
 
-from pipelines.engine.execution import ExecutorConfig
-from pipelines.serving.models import find_models
-from pipelines.serving.replicas import NAME, _preflight, hosts, replicas
-from pipelines.serving.server import serve_forever
+from pipelines.cli.serve import NAME, _preflight, hosts, replicas
 from singleshot.errors import UserError
+from singleshot.serving.models import find_models
+from singleshot.serving.server import serve_forever
 
 GROWTH_BYTES = 150e6
 """That a process may keep: buffers of its libraries, and what the allocator doesn't give back."""
 DOCKERS_PATIENCE_S = 10
 STUCK = """
-from pipelines.serving import app
+from singleshot.serving import app
 
 
 def create_app():
@@ -85,7 +84,7 @@ def test_an_address_that_cannot_be_listened_on_is_a_line(tmp_path, host, monkeyp
         taken.listen()
         config = serving_config(host=host, port=taken.getsockname()[1])
         with pytest.raises(UserError, match=f"^{host}:{config.port}: .*--port$"):
-            serve_forever(config, ExecutorConfig(), tmp_path)
+            serve_forever(config, tmp_path)
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from annotated_types import Ge
 
-from singleshot.arguments import checked, shown
-from singleshot.errors import UserError
+from singleshot.arguments import checked
+from singleshot.errors import UserError, shown
 
 
 @checked

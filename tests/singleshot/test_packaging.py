@@ -19,10 +19,15 @@ import singleshot
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DRAWING = {"singleshot.rl.evaluation.drawing", "singleshot.rl.evaluation.video", "singleshot.io.h264"}
-"""Of a base installation, only these need the pictures and videos of the extra `style`."""
-ELSEWHERE = {"tensorflow", "onnx2tf", "onnxsim", "iree", "sbx", "stable_baselines3", "llvmlite", "urllib3"}
-"""Optional runtimes and trainers of experts, which environments of their own have. Numba brings llvmlite,
-requests urllib3."""
+"""Of offline RL, only these need the pictures and videos of the extra `style`."""
+COMPILED = {f"singleshot.sparse.{name}" for name in ("kernels", "perceptron", "vectors")}
+"""Of sparse networks, those that train agents."""
+ELSEWHERE = {
+    *("tensorflow", "onnx2tf", "onnxsim", "iree", "sbx", "stable_baselines3"),
+    *("llvmlite", "urllib3", "starlette", "_typeshed"),
+}
+"""Optional runtimes and trainers of experts, which environments of their own have; what Numba, requests and
+FastAPI bring, and type checkers."""
 
 
 def declared(*extras):
@@ -44,19 +49,24 @@ def undeclared(graph, names, *packages, without=frozenset()):
     return {
         m
         for m in modules - set(sys.stdlib_module_names) - ELSEWHERE
-        if not m.startswith("singleshot") and not names & set(map(canonicalize_name, by_module[m]))
+        if not m.startswith("singleshot") and not names & set(map(canonicalize_name, by_module.get(m, ())))
     }
 
 
-def test_a_base_installation_has_what_pruning_and_offline_rl_import(graph):
-    packages = ("singleshot.pruning", "singleshot.rl", "singleshot.sparse")
-    assert undeclared(graph, declared(), *packages, without=DRAWING) == set()
+def test_a_base_installation_has_what_pruning_imports(graph):
+    assert declared() == {"numpy", "safetensors", "torch", "tqdm"}
+    base = ("singleshot.pruning", "singleshot.sparse", "singleshot.errors", "singleshot.io.tensor_file")
+    assert undeclared(graph, declared(), *base, without=COMPILED) == set()
 
 
 def test_an_extra_has_what_its_package_imports(graph):
-    runtimes = ["style", "export", "runtimes"]
-    for package, extras in {"style": ["style"], "io": ["style"], "export": runtimes}.items():
-        assert undeclared(graph, declared(*extras), f"singleshot.{package}") == set(), package
+    runtimes = ["style", "export", "runtimes", "rl"]
+    needed = {"rl": ["rl"], "sparse": ["rl"], "style": ["style"], "io": ["style"], "export": runtimes}
+    needed |= {"serving": [*runtimes, "serve", "rl"], "command": ["rl", "style"]}
+    for package, extras in needed.items():
+        assert undeclared(graph, declared(*extras), f"singleshot.{package}", without=DRAWING) == set(), (
+            package
+        )
 
 
 def test_importing_the_library_imports_nothing_heavy():

@@ -15,18 +15,17 @@ from ports import free_port
 from small_graphs import write_all
 from waiting import PATIENCE_S
 
-from pipelines.config.serving import ServingConfig
+from singleshot.serving.config import ServingConfig
 
 MAX_BODY = 300_000
 PROGRAM = """
 from pathlib import Path
-from pipelines.config.serving import ServingConfig
-from pipelines.engine.execution import ExecutorConfig
-from pipelines.serving.server import serve_forever
+from singleshot.serving.config import ServingConfig
+from singleshot.serving.server import serve_forever
 
 if __name__ == "__main__":
     {before}
-    serve_forever({config!r}, ExecutorConfig(), Path({directory!r}))
+    serve_forever({config!r}, Path({directory!r}))
 """
 
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from singleshot.arguments import shown
-from singleshot.errors import UserError
+from singleshot.errors import UserError, shown
 from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.environments import Spaces
 

@@ -9,8 +9,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from singleshot.arguments import shown
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, in_a_line, shown
 from singleshot.rl.data.arrays import Doubts, check_steps
 from singleshot.rl.data.transitions import Recording, Transitions
 from singleshot.rl.environments import Environment, known_spaces

@@ -29,6 +29,11 @@ OF_THE_FILE = {
 """Keys of metadata that describe the old file, not what is shown; in lower case."""
 
 
+def stylized_name(video: Path) -> str:
+    """The name of a stylised video: the original's, or one in `.mkv` if its suffix does not allow H.264."""
+    return video.name if video.suffix.lower() in MUXERS else f"{video.stem}.mkv"
+
+
 def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, output: Path) -> None:
     """Write a video with the frames of `segments`, and all else of `source` (described by `info`).
 

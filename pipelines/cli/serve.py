@@ -1,7 +1,11 @@
-"""The application on a cluster: replicas of Ray Serve, each with the whole application."""
+"""`python -m pipelines serve`: networks over HTTP with the settings of params.yaml, also from a cluster.
+
+There, replicas of Ray Serve have the whole application each.
+"""
 
 import contextlib
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -9,14 +13,36 @@ import ray
 from fastapi import FastAPI
 from ray import serve
 
-from pipelines.config.serving import ServingConfig
-from pipelines.serving.app import build_app
-from pipelines.serving.models import Model
-from pipelines.serving.server import LAST_ANSWERS_S
+from pipelines.catalog.paths import GRAPHS
+from pipelines.config.params import load_config
+from pipelines.engine.ray_cluster import cluster_address, ray_cluster
 from singleshot.errors import UserError
+from singleshot.serving.app import build_app
+from singleshot.serving.config import ServingConfig
+from singleshot.serving.models import Model, find_models, made_graphs
+from singleshot.serving.server import LAST_ANSWERS_S, serve_forever, until_interrupted, url, usage
 
 NAME = "singleshot"
 """Name of the application."""
+
+
+def serve_networks() -> None:
+    """Serve the pipeline's networks, the shipped ones and those of `learn-style` until SIGINT or SIGTERM.
+
+    Raises:
+        UserError: a graph is damaged, or the port or cluster can't be used, or no process can start.
+    """
+    config = load_config()
+    if cluster_address(config.executor) is None:
+        serve_forever(config.serving, GRAPHS, made_graphs())
+        return
+    with until_interrupted(), ray_cluster(config.executor):
+        models = find_models(GRAPHS, made_graphs())
+        with replicas(models, config.serving):
+            print(
+                usage(models, [url(host, config.serving.port) for host in hosts(config.serving)]), flush=True
+            )
+            threading.Event().wait()
 
 
 @contextlib.contextmanager

@@ -1,11 +1,11 @@
-"""`python -m pipelines pack`, `unpack` and `inspect`, as a user calls them."""
+"""`singleshot pack`, `unpack` and `inspect`, as a user calls them."""
 
 import pytest
 import safetensors.torch
 import torch
 from typer.testing import CliRunner
 
-from pipelines.cli.app import app
+from singleshot.command.app import app
 from singleshot.errors import UserError
 from singleshot.sparse import packed as packed_files
 

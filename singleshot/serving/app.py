@@ -29,13 +29,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from uvicorn.config import STARTUP_FAILURE
 
-from pipelines.config.serving import ServingConfig
-from pipelines.serving import pictures
-from pipelines.serving.guard import DUE, Guard
-from pipelines.serving.models import Model, Policy, find_models, of_kind
-from pipelines.serving.pictures import READ, PictureProcess
-from pipelines.serving.watching import MAX_AGENTS, Watching
 from singleshot.errors import UserError
+from singleshot.serving import pictures
+from singleshot.serving.config import ServingConfig
+from singleshot.serving.guard import DUE, Guard
+from singleshot.serving.models import Model, Policy, find_models, of_kind
+from singleshot.serving.pictures import READ, PictureProcess
+from singleshot.serving.watching import MAX_AGENTS, Watching
 
 PAGE = Path(__file__).with_name("page")
 SETTINGS = "SINGLESHOT_SERVE"
@@ -127,7 +127,7 @@ def create_app() -> FastAPI:
     settings = json.loads(os.environ[SETTINGS])
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
-        models = find_models(Path(settings["directory"]), list(map(Path, settings["learned"])))
+        models = find_models(Path(settings["directory"]), list(map(Path, settings["made"])))
         return build_app(models, ServingConfig(**settings["config"]), ends_if_stuck=True)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -155,7 +155,7 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
 
     app = FastAPIOffline(
         title="Singleshot",
-        description="Trained networks of this pipeline.",
+        description="Trained networks.",
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},  # 30 µs a request, for nobody
         generate_unique_id_function=lambda route: route.name,
@@ -239,7 +239,7 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         there: Annotated[dict[str, Policy], Depends(policies_of)],
         policies: Annotated[list[str], Query(default_factory=list)],
     ) -> None:
-        """See :mod:`pipelines.serving.watching`."""
+        """See :mod:`singleshot.serving.watching`."""
         if not 1 <= len(policies) <= MAX_AGENTS:
             raise HTTPException(422, f"name 1 to {MAX_AGENTS} `policies`")
         await watching(socket, [there[_known("policy", name, there)] for name in policies])

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple
 
 from starlette.exceptions import HTTPException
 
-from pipelines.config.serving import ServingConfig
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import OnnxModel, load_onnx
 from singleshot.io.own_process import OwnProcess, TookTooLong
+from singleshot.serving.config import ServingConfig
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -14,8 +14,8 @@ import numpy as np
 from fastapi import HTTPException, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipelines.serving.models import Policy
 from singleshot.errors import UserError
+from singleshot.serving.models import Policy
 
 if TYPE_CHECKING:
     from singleshot.rl.evaluation.live import LiveEpisode
@@ -123,11 +123,10 @@ async def _hear(socket: WebSocket, pushes: deque[float]) -> str:
 
 def _episode(policy: Policy, seed: int) -> "LiveEpisode":
     # Imported here, in a thread, as it takes seconds: it imports Gymnasium, MuJoCo and PyTorch.
-    from pipelines.catalog.agents import as_configured
     from singleshot.rl.environments import Environment, environment_in_file
     from singleshot.rl.evaluation.live import LiveEpisode
 
-    environment = as_configured(environment_in_file(policy.card.details.get("environment_spec")))
+    environment = environment_in_file(policy.card.details.get("environment_spec"))
     return LiveEpisode(environment or Environment(None), seed)
 
 

@@ -10,8 +10,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from serving_clients import photo, serving_config
 from small_graphs import write_all
 
-from pipelines.serving.app import build_app
-from pipelines.serving.models import find_models
+from singleshot.serving.app import build_app
+from singleshot.serving.models import find_models
 
 pytestmark = pytest.mark.slow
 load_all_checks()

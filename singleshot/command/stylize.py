@@ -1,4 +1,4 @@
-"""`python -m pipelines stylize`: a user's own pictures and videos in a trained style."""
+"""`singleshot stylize`: a user's own pictures and videos in a style."""
 
 import shutil
 import sys
@@ -9,20 +9,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import joblib
+import torch
+from filelock import FileLock
+from tqdm import tqdm
 
-from pipelines.catalog.paths import LEARNED, STYLES
-from pipelines.catalog.styles import segment_cells
-from pipelines.cli.media import STANDARD, find_media, plan_targets
-from pipelines.config.params import load_config
-from pipelines.engine.cells import CellStore
-from pipelines.engine.execution import ExecutorConfig, device_of
-from pipelines.engine.processes import ends_with_its_parents, one_at_a_time
-from pipelines.engine.ray_cluster import cluster_address
-from pipelines.engine.stage import fan_out
-from pipelines.engine.sweep import Recorder
+from singleshot.command.media import STANDARD, find_media, plan_targets
 from singleshot.errors import UserError
-from singleshot.export.stylizers import StylizerName, fixed_runtime
-from singleshot.io.whole_file import sha256_of_value
+from singleshot.export.stylizers import StylizerName, fixed_runtime, open_stylizer
+from singleshot.folders import LEARNED, TRAINED
+from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value
+from singleshot.style import shipped
 from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
 from singleshot.style.blend import blend
@@ -30,12 +26,11 @@ from singleshot.style.model_file import load_model, save_model
 from singleshot.style.picture_files import stylize_pictures, stylize_stream
 from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import VideoInfo, probe
-from singleshot.style.video.segments import SEGMENT
+from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead, write_segment
 
 MODEL = "model.safetensors"
 FRAMES_PER_SEGMENT = 120
-"""Number of frames in a segment, a few seconds of video. An interruption costs a segment at most, and a
-cluster's workers compute segments in parallel."""
+"""Number of frames in a segment, a few seconds of video. An interruption costs a segment at most."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +57,15 @@ def stylize_inputs(
     Raises:
         UserError: there is no such style, or an input or the output cannot be used.
     """
-    executor = load_config().executor
-    if not cluster_address(executor):  # segments are computed one after another, each on all cores
-        executor = replace(executor, kind="local", num_cpus=joblib.cpu_count())
+    torch.set_num_threads(joblib.cpu_count())
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     shares = dict(map(_share_of, styles))
     loaded = [load_model(style_model(name)) for name in shares]
     network = blend([network for network, _ in loaded], list(shares.values()))
-    on_device = network.to(device_of(executor, gpu=True))
+    on_device = network.to(device)
     if STANDARD in (*inputs, str(output)):
         if len(inputs) != 1 or str(output) != STANDARD:
-            raise UserError(f"{STANDARD} is for one picture: give one --input, and --output {STANDARD}")
+            raise UserError(f"{STANDARD} is for one picture: give one, and --output {STANDARD}")
         stylize_stream(on_device, None if inputs[0] == STANDARD else Path(inputs[0]), options.settings)
         return
     media, left_out = find_media(inputs, output)
@@ -103,7 +97,7 @@ def stylize_inputs(
                 continue
             start = time.perf_counter()
             try:
-                runtime = _stylize_video(medium.file, target, model, executor, options)
+                runtime = _stylize_video(medium.file, target, model, device, options)
             except UserError as error:
                 failures.append(str(error))
             else:
@@ -116,22 +110,20 @@ def stylize_inputs(
 def style_model(style: str) -> Path:
     """The model file of a style, which is given by its name, its file or that file's directory.
 
-    A style of the user's own hides one of the pipeline that has its name.
+    Of styles with one name, the user's own comes first, then the pipeline's, then the shipped one.
 
     Raises:
         UserError: there is no such style.
     """
-    if Path(style).suffix == ".safetensors" or (Path(style) / MODEL).is_file():
+    if Path(style).suffix in (".safetensors", ".packed") or (Path(style) / MODEL).is_file():
         return Path(style)
-    found = {
-        path.parent.relative_to(root).as_posix(): path
-        for root in (STYLES, LEARNED)
-        for path in sorted(root.rglob(MODEL))
-    }
+    found = dict(shipped.FILES)
+    for root in (TRAINED, LEARNED):
+        found |= {path.parent.relative_to(root).as_posix(): path for path in sorted(root.rglob(MODEL))}
     if style not in found:
-        fix = "learn one by `python -m pipelines learn-style`, or run `make repro` first"
-        there = f"there are {', '.join(sorted(found))}" if found else fix
-        raise UserError(f"no style {style!r} in {STYLES} or {LEARNED}; {there}")
+        raise UserError(
+            f"no style {style!r}; there are {', '.join(sorted(found))}; `singleshot learn-style` makes one"
+        )
     return found[style]
 
 
@@ -151,43 +143,57 @@ def _check_free(target: Path, force: bool) -> None:
 
 
 def _stylize_video(
-    video: Path, target: Path, model: Path, executor: ExecutorConfig, options: StylizeOptions
+    video: Path, target: Path, model: Path, device: str, options: StylizeOptions
 ) -> StylizerName:
     info = probe(video)
     check_size(info.width, info.height, str(video))
-    store = CellStore(target.parent / f".{target.name}.segments")
     # The lock isn't beside the target, where the file would stay.
     lock = Path(tempfile.gettempdir()) / f"singleshot-{sha256_of_value(str(target.absolute()))[:16]}.lock"
-    with ends_with_its_parents(), one_at_a_time(lock, str(target)):
+    with FileLock(lock):
         _check_free(target, options.force)  # again: another process may have written it meanwhile
-        runtime = options.runtime or _runtime(model, info, executor, options.settings)
+        runtime = options.runtime or _runtime(model, info, device, options.settings)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
-        print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}; ", end="")
-        cells = segment_cells(
-            video.stem,
-            video,
-            info,
-            model,
-            settings=options.settings,
-            batch_size=options.batch_size,
-            frames_per_segment=FRAMES_PER_SEGMENT,
-            tags={},
-            runtime=runtime,
-        )
-        # A user's own files are not recorded in MLflow.
-        fan_out(cells, executor, store, Recorder(), gpu=True, unit="frame")
-        segments = [store.path(cell.digest) / SEGMENT for cell in cells]
+        print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}", flush=True)
+        work = target.parent / f".{target.name}.segments"
+        segments = _segments(video, info, model, device, runtime, options, work)
         join_segments(segments, video, info, target)
-        shutil.rmtree(store.root)
+        shutil.rmtree(work)
     return runtime
 
 
-def _runtime(
-    model: Path, info: VideoInfo, executor: ExecutorConfig, settings: StylizeSettings
-) -> StylizerName:
-    """A GPU is fastest by PyTorch, a cluster's nodes are other machines, and only PyTorch has tiles."""
+def _segments(
+    video: Path,
+    info: VideoInfo,
+    model: Path,
+    device: str,
+    runtime: StylizerName,
+    options: StylizeOptions,
+    work: Path,
+) -> list[Path]:
+    """The files of a video's segments; those that an interrupted call with equal arguments left are kept."""
+    made_from = (sha256_of(video), sha256_of(model), options.settings, options.batch_size, runtime)
+    directory = work / sha256_of_value(repr(made_from))[:16]
+    directory.mkdir(parents=True, exist_ok=True)
+    planned = plan_segments(info, FRAMES_PER_SEGMENT)
+    files = [directory / f"{number:04}.mp4" for number in range(len(planned))]
+    missing = [(file, segment) for file, segment in zip(files, planned, strict=True) if not file.exists()]
+    stylizer = open_stylizer(
+        model, runtime, info.width, info.height, options.settings, device, torch.get_num_threads()
+    )
+    left = sum(segment.frames for _, segment in missing)
+    with tqdm(total=info.frames, initial=info.frames - left, unit="frame", disable=None) as progress:
+        for file, segment in missing:
+            read, lead = with_lead(info, segment)
+            params = StylizeSegmentParams(read, info.format, options.settings, options.batch_size, lead)
+            partial = directory / "partial.mp4"
+            for _ in write_segment(video, partial, params, stylizer):
+                progress.update()
+            move_synced(partial, file)
+    return files
+
+
+def _runtime(model: Path, info: VideoInfo, device: str, settings: StylizeSettings) -> StylizerName:
+    """A GPU is fastest by PyTorch, and only PyTorch has tiles."""
     height, width = small_size(info.height, info.width, settings.stroke)
     whole = fits_whole(1, width, height, channels=load_model(model)[0].width)
-    if device_of(executor, gpu=True) != "cpu" or cluster_address(executor) or not whole:
-        return "torch"
-    return fixed_runtime(settings)
+    return fixed_runtime(settings) if device == "cpu" and whole else "torch"

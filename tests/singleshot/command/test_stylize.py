@@ -1,7 +1,4 @@
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,30 +7,25 @@ import numpy as np
 import pytest
 from odd_videos import NTSC, make_video
 from PIL import Image
-from waiting import wait_until
 
-from pipelines.cli import stylize as module
-from pipelines.cli.stylize import StylizeOptions, style_model, stylize_inputs
+from singleshot.command import stylize as module
+from singleshot.command.stylize import StylizeOptions, style_model, stylize_inputs
 from singleshot.errors import UserError
 from singleshot.style.apply.regions import read_mask
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import ModelCard, save_model
 from singleshot.style.transformer_net import TransformerNet
-from singleshot.style.video.join import join_segments
 
-ROOT = Path(__file__).parents[2]
 OPTIONS = StylizeOptions(StylizeSettings(), batch_size=2, force=False)
 PLAIN = StylizeOptions(StylizeSettings(strength=0.0), batch_size=2, force=False)
 
 
 @pytest.fixture(autouse=True)
 def workplace(tmp_path, monkeypatch):
-    """A directory with a configuration, a style that is trained, a picture and a video."""
+    """A directory with a style that is trained, a picture and a video."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "FRAMES_PER_SEGMENT", 5)
     monkeypatch.setattr(module, "fixed_runtime", lambda _: "torch")
-    params = (ROOT / "params.yaml").read_text()
-    Path("params.yaml").write_text(params.replace("kind: ray", "kind: local"), encoding="utf-8")
     card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
     save_model(TransformerNet(width=4), card, Path("models/styles/ink/model.safetensors"))
     pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), np.uint8)
@@ -67,7 +59,10 @@ def test_styles_are_blended_by_their_shares():
     assert np.abs(pictures[0] - pictures[1]).max() <= 1
 
 
-def test_of_two_styles_of_one_name_the_users_own_comes_first():
+def test_of_styles_of_one_name_the_users_own_comes_first_and_the_shipped_one_last():
+    assert style_model("swirls").suffix == ".packed"
+    shutil.copytree("models/styles/ink", "models/styles/swirls")
+    assert style_model("swirls") == Path("models/styles/swirls/model.safetensors")
     assert style_model("ink") == Path("models/styles/ink/model.safetensors")
     shutil.copytree("models/styles/ink", "styles/ink")
     assert style_model("ink") == Path("styles/ink/model.safetensors")
@@ -91,52 +86,23 @@ def test_outside_a_mask_pictures_and_films_stay_as_they_are():
         assert difference[:, : width // 2 - 4].mean() > 2 * difference[:, width // 2 + 4 :].mean()
 
 
-def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch, capsys):
-    commit = module.CellStore.commit
-    kept = []
+def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch):
+    write, begun = module.write_segment, []
 
-    def fail_at_the_third(store, cell, files, made):
-        if len(kept) == 2:
+    def fail_at_the_third(*arguments):
+        begun.append(arguments)
+        if len(begun) == 3:
             raise OSError("no space left")
-        kept.append(cell.name)
-        commit(store, cell, files, made)
+        return write(*arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(module.CellStore, "commit", fail_at_the_third)
-        with pytest.raises(OSError, match="no space left"):
-            stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
+    monkeypatch.setattr(module, "write_segment", fail_at_the_third)
+    with pytest.raises(OSError, match="no space left"):
+        stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
     assert not Path("out/film.mp4").exists()
-    capsys.readouterr()
     stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
-    assert "3 in all, 2 reused, 1 to compute" in capsys.readouterr().out
-    assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
-
-
-@pytest.mark.slow
-def test_of_two_with_one_target_the_second_waits_and_computes_nothing(monkeypatch):
-    command = [sys.executable, "-m", "pipelines", "stylize", "-s", "ink", "-i", "film.mp4", "-o", "out"]
-    started = []
-
-    def join_beside_the_second(*arguments):
-        with Path("said").open("w", encoding="utf-8") as said:
-            environment = os.environ | {"PYTHONPATH": str(ROOT)}
-            started.append(
-                subprocess.Popen(command, env=environment, stdout=said, stderr=subprocess.STDOUT, text=True)
-            )
-        wait_until(
-            lambda: started[0].poll() or Path("said").read_text(encoding="utf-8"), "the second says something"
-        )
-        words = "waiting for another process, which works on out/film.mp4\n"
-        assert Path("said").read_text(encoding="utf-8") == words
-        join_segments(*arguments)
-
-    monkeypatch.setattr(module, "join_segments", join_beside_the_second)
-    stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
-    written = Path("out/film.mp4").stat()
-    assert started[0].wait() == 1
-    _, *lines = Path("said").read_text(encoding="utf-8").splitlines()
-    assert lines == ["error: out/film.mp4: exists; give --force to overwrite, or another output directory"]
-    assert Path("out/film.mp4").stat().st_mtime_ns == written.st_mtime_ns
+    assert len(begun) == 4
+    stylize_inputs(["ink"], ["film.mp4"], Path("whole"), OPTIONS)
+    assert Path("out/film.mp4").read_bytes() == Path("whole/film.mp4").read_bytes()
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
 
 
@@ -151,7 +117,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
 @pytest.mark.parametrize(
     ("styles", "inputs", "output", "words"),
     [
-        (["oil"], ["photo.png"], "new", ["'oil'", "models/styles", "ink"]),
+        (["oil"], ["photo.png"], "new", ["'oil'", "ink", "swirls"]),
         (["oil.safetensors"], ["photo.png"], "new", ["oil.safetensors", "no such file"]),
         (["ink", "ink:half"], ["photo.png"], "new", ["ink:half"]),
         (["ink:nan"], ["photo.png"], "new", ["nan"]),

@@ -1,4 +1,4 @@
-"""`python -m pipelines serve`: exported graphs over HTTP, from this machine or from a cluster."""
+"""Graphs over HTTP from this machine, by uvicorn's processes."""
 
 import contextlib
 import json
@@ -7,49 +7,43 @@ import signal
 import socket
 import threading
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import uvicorn
 
-from pipelines.config.serving import ServingConfig
-from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.ray_cluster import cluster_address, ray_cluster
-from pipelines.serving.app import SETTINGS
-from pipelines.serving.models import Model, find_models, of_kind
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import Kind
+from singleshot.serving.app import SETTINGS
+from singleshot.serving.config import ServingConfig
+from singleshot.serving.models import Model, find_models, of_kind
 
 LAST_ANSWERS_S = 5
 """Time for requests in progress when the server is to end. `docker stop` waits for ten seconds."""
 
 
-def serve_forever(
-    config: ServingConfig, executor: ExecutorConfig, directory: Path, learned: Sequence[Path] = ()
-) -> None:
-    """Serve the graphs below a directory, and those of learned styles, until SIGINT or SIGTERM.
+def serve_forever(config: ServingConfig, directory: Path, made: Sequence[Path] = ()) -> None:
+    """Serve the graphs below a directory, and some others, until SIGINT or SIGTERM.
 
     Raises:
-        UserError: a graph is damaged, or the port or cluster can't be used, or no process can start.
+        UserError: a graph is damaged, or the port can't be used, or no process can start.
     """
+    with until_interrupted():
+        _serve_here(find_models(directory, made), config, directory, made)
+
+
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[None]:
+    """A context that ends quietly with SIGINT or SIGTERM."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
-        models = find_models(directory, learned)
-        if cluster_address(executor) is None:
-            _serve_here(models, config, directory, learned)
-        else:
-            with ray_cluster(executor):
-                from pipelines.serving.replicas import hosts, replicas
-
-                with replicas(models, config):
-                    print(_usage(models, [_url(host, config.port) for host in hosts(config)]), flush=True)
-                    threading.Event().wait()
+        yield
     print("ended", flush=True)
 
 
 def _serve_here(
-    models: Sequence[Model], config: ServingConfig, directory: Path, learned: Sequence[Path]
+    models: Sequence[Model], config: ServingConfig, directory: Path, made: Sequence[Path]
 ) -> None:
     _check_port(config)
     told, ended = threading.Event(), threading.Event()
@@ -59,15 +53,15 @@ def _serve_here(
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while not (ended.wait(0.1) or told.is_set()):
             with contextlib.suppress(OSError):
-                direct.open(f"{_url(host, config.port)}/readyz").close()
-                print(_usage(models, [_url(config.host, config.port)]), flush=True)
+                direct.open(f"{url(host, config.port)}/readyz").close()
+                print(usage(models, [url(config.host, config.port)]), flush=True)
                 told.set()
 
-    settings = {"config": asdict(config), "directory": str(directory), "learned": list(map(str, learned))}
+    settings = {"config": asdict(config), "directory": str(directory), "made": list(map(str, made))}
     os.environ[SETTINGS] = json.dumps(settings)
     threading.Thread(target=tell, daemon=True).start()
     uvicorn.run(
-        "pipelines.serving.app:create_app",
+        "singleshot.serving.app:create_app",
         factory=True,
         host=config.host,
         port=config.port,
@@ -98,11 +92,13 @@ def _check_port(config: ServingConfig) -> None:
         raise UserError(f"{config.host}:{config.port}: {reason}; give another --host or --port") from error
 
 
-def _url(host: str, port: int) -> str:
+def url(host: str, port: int) -> str:
+    """The address of a server."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"  # brackets: IPv6
 
 
-def _usage(models: Sequence[Model], addresses: Sequence[str]) -> str:
+def usage(models: Sequence[Model], addresses: Sequence[str]) -> str:
+    """What is served, and how a person tries it."""
     kinds: dict[str, Kind] = {"styles": "style", "policies": "policy", "classifiers": "classifier"}
     counts = ", ".join(f"{name}: {len(of_kind(models, kind))}" for name, kind in kinds.items())
     return (

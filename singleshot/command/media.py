@@ -10,9 +10,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
-from pipelines.catalog.styles import stylized_name
 from singleshot.errors import UserError
 from singleshot.io.images import picture_suffixes, written_format
+from singleshot.style.video.join import stylized_name
 from singleshot.style.video.reader import has_video
 
 STANDARD = "-"

@@ -1,20 +1,18 @@
-"""The commands that a user runs by hand, with their options; other modules do the work.
+"""`singleshot COMMAND`: styles for pictures and films, and agents, without the pipeline.
 
-Commands themselves import the modules that import PyTorch or MLflow, so that `--help` and completion don't
-wait.
+Commands themselves import the modules that import PyTorch, so that `--help` and completion don't wait.
 """
 
-import contextlib
 import dataclasses
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from pipelines.catalog.paths import GRAPHS, LEARNED
+from singleshot.command.terminal import argument, examples, option, resumable, run
 from singleshot.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,25 +21,19 @@ if TYPE_CHECKING:
 
     from singleshot.rl.environments import Environment
 
-app = typer.Typer()
+app = typer.Typer(
+    help="Singleshot: pictures and films in the style of a painting, and small networks that act.",
+    epilog="`COMMAND --help` says more. In a checkout, `python -m pipelines --help` has the pipeline's.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-def command(*commands: str, panel: str = "Tools") -> Callable[[C], C]:
+def command(*commands: str) -> Callable[[C], C]:
     """Add a command (a decorator), whose help ends in examples."""
-    lines = "\n".join(f"python -m pipelines {command}" for command in commands)
-    epilog = f"Examples:\n```text\n{lines}\n```" if commands else None
-    return app.command(rich_help_panel=panel, epilog=epilog)
-
-
-def option(metavar: str | None, about: str, *names: str, **more: Any) -> Any:
-    """An option with a value, named after its parameter unless `names` are given."""
-    return typer.Option(*names, metavar=metavar, help=about, **more)
-
-
-def argument(metavar: str, about: str) -> Any:
-    """A positional argument."""
-    return typer.Argument(metavar=metavar, help=about)
+    return app.command(epilog=examples(*(f"singleshot {command}" for command in commands)))
 
 
 EnvironmentId = Annotated[
@@ -52,28 +44,16 @@ NoiseSeed = Annotated[int, option("N", "Seed of the policy's noise.", min=0)]
 PACKED = "The file to write, which must not exist yet; by default in the working directory."
 
 
-@contextlib.contextmanager
-def resumable(how: str) -> Iterator[None]:
-    """If the user interrupts the context, say how to go on, and exit with a shell's status for SIGINT."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"\ninterrupted; {how}", file=sys.stderr)
-        raise typer.Exit(130) from None
-
-
-@command()
-def doctor() -> None:
-    """Check params.yaml, the disk, and the MLflow and Ray that are configured."""
-    from pipelines.cli.doctor import print_findings
-
-    if not print_findings():
-        raise typer.Exit(1)
-
-
-@command("evaluate-agent models/agents/HalfCheetah/bc/snip-0.95/seed-0")
-def evaluate_agent(
-    agent: Annotated[Path, argument("AGENT", "An agent's agent.safetensors, or its directory.")],
+@command(
+    "evaluate halfcheetah-snip", "evaluate models/agents/HalfCheetah/bc/snip-0.95/seed-0 --video run.mp4"
+)
+def evaluate(
+    agent: Annotated[
+        str,
+        argument(
+            "AGENT", "halfcheetah-snip, which comes with the package, or an agent's file or its directory."
+        ),
+    ],
     episodes: Episodes = 10,
     seed: NoiseSeed = 0,
     environment: EnvironmentId = None,
@@ -83,27 +63,20 @@ def evaluate_agent(
         option(None, "The video's renderer; MuJoCo's needs OpenGL."),
     ] = "drawing",
 ) -> None:
-    """Play a trained agent: print its returns and D4RL score, and write a video if wanted.
-
-    Its scores in training are printed as well, if the agent's scores.csv lies beside it.
-    """
+    """Play a trained agent: print its returns and D4RL score, and write a video if wanted."""
     if video and (video.suffix.lower() != ".mp4" or video.exists() or not video.absolute().parent.is_dir()):
         raise UserError(f"{video}: give --video a new name that ends in .mp4, in a folder that exists")
-    import pandas
-
+    from singleshot.rl import shipped
     from singleshot.rl.agents import load_agent
-    from singleshot.rl.evaluation.play import evaluate
-    from singleshot.rl.evaluation.video import write_drawing, write_rendering
-    from tasks.export import score_of
+    from singleshot.rl.evaluation import play
 
-    trained = load_agent(agent)
+    if video:  # before the agent plays for nothing
+        from singleshot.rl.evaluation.video import write_drawing, write_rendering
+    trained = load_agent(shipped.path_of(agent) or Path(agent))
     where = _where(environment, trained.environment)
     print(f"{trained.spec}, in {where.id}")
-    returns, episode = evaluate(trained, where, episodes, seed)
+    returns, episode = play.evaluate(trained, where, episodes, seed)
     _print_returns(where, returns)
-    evaluations = (agent if agent.is_dir() else agent.parent) / "scores.csv"
-    if evaluations.is_file() and not (rows := pandas.read_csv(evaluations)).empty:
-        print(f"in training: {score_of(rows, trained.environment)}")
     if video:
         with tempfile.TemporaryDirectory(dir=video.absolute().parent) as directory:
             partial = Path(directory) / video.name  # so that an interrupt leaves no half of a video
@@ -116,10 +89,9 @@ def evaluate_agent(
 
 
 def _where(given: str | None, own: "Environment | None") -> "Environment":
-    from pipelines.catalog.agents import as_configured
     from singleshot.rl.environments import Environment, FileEnvironment
 
-    own = as_configured(own) or Environment(None)
+    own = own or Environment(None)
     if not given:
         return own
     if isinstance(own, FileEnvironment):
@@ -140,27 +112,27 @@ def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -
 
 
 @command(
-    "stylize -s swirls -i photo.jpg holiday/ film.mp4 -o out",
-    "stylize -s waves -i photo.jpg -o out --strength 0.6 --stroke 2",
-    "stylize -s swirls:0.7 -s waves:0.3 -i photo.jpg -o out",
-    "stylize -s waves -i - -o - < photo.jpg > out.jpg",
+    "stylize --style waves photo.jpg",
+    "stylize --style swirls photo.jpg holiday/ film.mp4 --output out",
+    "stylize --style swirls:0.7 --style waves:0.3 photo.jpg --strength 0.6 --stroke 2",
+    "stylize --style waves - --output - < photo.jpg > out.jpg",
 )
 def stylize(
     styles: Annotated[
         list[str],
         option(
             "STYLE",
-            "A trained style or its model file; several, as STYLE:SHARE, are blended.",
+            "A style's name or its model file; several, as STYLE:SHARE, are blended.",
             "--style",
             "-s",
         ),
     ],
     inputs: Annotated[
-        list[str],
-        option("PATH...", "Pictures, videos, folders, glob patterns; - is standard input.", "--input", "-i"),
+        list[str], argument("PATH...", "Pictures, videos, folders, glob patterns; - is standard input.")
     ],
-    output: Annotated[Path, option("DIR", "Directory to write to; - is standard output.", "--output", "-o")],
-    more: Annotated[list[str] | None, argument("PATH", "More inputs.")] = None,
+    output: Annotated[
+        Path, option("DIR", "Directory to write to; - is standard output.", "--output", "-o")
+    ] = Path("stylized"),
     strength: Annotated[float, option("X", "0 is the original, 1 the full style.", min=0, max=1)] = 1.0,
     stroke: Annotated[
         float,
@@ -179,16 +151,18 @@ def stylize(
     ] = None,
     force: Annotated[bool, option(None, "Overwrite existing files.", "--force")] = False,
 ) -> None:
-    """Stylise your own pictures and videos in a trained style.
+    """Stylise pictures and videos.
+
+    Styles are those that come with the package, those of the pipeline below models/styles, and those that
+    learn-style has made below styles, each by its name.
 
     Pictures keep their size, orientation, transparency, colours, metadata and format, animated ones too;
     videos keep their frames, timing, size, sound, subtitles and chapters. What can't be kept is said.
     Strokes are as large in a large picture as in its preview, and never finer in a small one than with 1.
     What is fine in the original stays sharp. A mask's grey takes the style in part.
-    Pictures of any size take bounded memory. Videos run on all cores, or on the cluster that params.yaml or
-    RAY_ADDRESS names; an interrupted video goes on from its last segment.
+    Pictures of any size take bounded memory. An interrupted video goes on from its last segment.
     """
-    from pipelines.cli.stylize import StylizeOptions, stylize_inputs
+    from singleshot.command.stylize import StylizeOptions, stylize_inputs
     from singleshot.style.apply.regions import read_mask
     from singleshot.style.apply.stylize import StylizeSettings
 
@@ -198,31 +172,31 @@ def stylize(
     settings = StylizeSettings(strength, preserve_color, stroke=stroke, mask=where, keep_faces=keep_faces)
     options = StylizeOptions(settings, batch_size, force, runtime)
     with resumable("run the same command again: finished segments of a video are kept"):
-        stylize_inputs(styles, [*inputs, *(more or [])], output, options)
+        stylize_inputs(styles, inputs, output, options)
 
 
 @command("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60")
 def learn_style(
     painting: Annotated[Path, argument("PAINTING", "A picture file.")],
-    photos: Annotated[Path | None, option("DIR", "Folder of photos.", show_default="params.yaml's")] = None,
+    photos: Annotated[Path | None, option("DIR", "Folder of photos.", show_default="of packages")] = None,
     name: Annotated[str | None, option("NAME", "Name of the style.", show_default="the painting's")] = None,
     minutes: Annotated[float, option("N", "Training time on this machine, in minutes.", min=0.1)] = 20,
 ) -> None:
     """Learn a style from your own painting, in the time you have.
 
     Pictures and network are as large as the time allows, also when the machine's load changes. A preview is
-    renewed every minute. You may interrupt the command: the same one goes on. The model is written to
-    styles/NAME/, with its card and contact sheet.
+    renewed every minute. You may interrupt the command: the same one goes on, and so does one with more
+    minutes later. The model is written to styles/NAME/, with its card and contact sheet.
     """
-    from pipelines.cli.learn_style import learn_style as learn
+    from singleshot.command.learn_style import learn_style as learn
 
     with resumable("the same command goes on from the last checkpoint, a minute old at most"):
         learn(painting, photos, name, 60 * minutes)
 
 
-@command("act --model models/onnx/HalfCheetah/bc/dense/seed-0/*.onnx")
+@command("act models/onnx/HalfCheetah/bc/dense/seed-0/halfcheetah-bc-dense-seed-0.onnx")
 def act(
-    model: Annotated[Path, option("FILE.onnx", "ONNX graph of a policy, from models/onnx.")],
+    model: Annotated[Path, argument("FILE.onnx", "ONNX graph of a policy, as below models/onnx.")],
     environment: EnvironmentId = None,
     episodes: Episodes = 10,
     seed: NoiseSeed = 0,
@@ -253,7 +227,7 @@ def pack(
     ] = None,
 ) -> None:
     """Write a model file in as few bytes as its masks and values need, with a checksum."""
-    from pipelines.cli.pack import pack_file
+    from singleshot.command.pack import pack_file
 
     pack_file(file, values, output)
 
@@ -266,7 +240,7 @@ def unpack(
     ] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
-    from pipelines.cli.pack import unpack_file
+    from singleshot.command.pack import unpack_file
 
     unpack_file(file, output)
 
@@ -276,63 +250,48 @@ def inspect(
     file: Annotated[Path, argument("FILE", "A packed file, or a model's safetensors file.")],
 ) -> None:
     """List the tensors of a model file: the weights that each keeps, and the bytes of its mask and values."""
-    from pipelines.cli.pack import inspect_file
+    from singleshot.command.pack import inspect_file
 
     inspect_file(file)
 
 
-@command("serve --port 8080")
+@command("serve", "serve --port 8080")
 def serve(
-    host: Annotated[
-        str | None,
-        option("HOST", "Address to listen on; 0.0.0.0 is all of them.", show_default="serving.host"),
+    host: Annotated[str, option("HOST", "Address to listen on; 0.0.0.0 is all of them.")] = "127.0.0.1",
+    port: Annotated[int, option("N", "Port to listen on.", min=1, max=65535)] = 8000,
+    root_path: Annotated[str, option("PATH", "Where a proxy publishes it, such as /singleshot.")] = "",
+    names: Annotated[
+        list[str] | None, option("HOST", "Host name of that proxy, such as example.org.", "--name")
     ] = None,
-    port: Annotated[
-        int | None, option("N", "Port to listen on.", min=1, max=65535, show_default="serving.port")
-    ] = None,
-    root_path: Annotated[
-        str | None,
-        option("PATH", "Where a proxy publishes it, such as /singleshot.", show_default="serving.root_path"),
-    ] = None,
+    workers: Annotated[int, option("N", "Processes, each with all networks.", min=1)] = 2,
 ) -> None:
-    """Serve exported networks over HTTP until Ctrl-C, on this machine or on the cluster at RAY_ADDRESS.
+    """Serve networks over HTTP on this machine until Ctrl-C.
 
-    The networks are those below models/onnx, which the stage export writes, and the styles from
-    learn-style. A web page lets you try them. POST /stylize/STYLE and /classify take a picture,
-    /act/ENVIRONMENT takes a state; GET /docs describes the API, GET /metrics is for Prometheus. Defaults are
-    the settings of params.yaml.
+    The networks are the styles and the agent that come with the package, those of learn-style, and the graphs
+    that the pipeline exports below models/onnx. A web page lets you try them. POST /stylize/STYLE and
+    /classify take a picture, /act/ENVIRONMENT takes a state; GET /docs describes the API, GET /metrics is for
+    Prometheus. `python -m pipelines serve` serves them from a cluster, with the settings of params.yaml.
     """
-    print("starting: reads the networks below models/onnx, then starts its processes …", flush=True)
-    from pipelines.config.params import load_config
-    from pipelines.serving.models import learned_graphs
-    from pipelines.serving.server import serve_forever
+    print("starting: reads the networks, then starts its processes …", flush=True)
+    from singleshot.folders import GRAPHS
+    from singleshot.serving.config import ServingConfig
+    from singleshot.serving.models import made_graphs
+    from singleshot.serving.server import serve_forever
 
-    config = load_config()
-    given = {"host": host, "port": port, "root_path": root_path}
-    own = {name: value for name, value in given.items() if value is not None}
-    serving = dataclasses.replace(config.serving, **own)  # type: ignore[arg-type]
-    learned = learned_graphs(LEARNED, Path("build/serve"), config.deployment.export.opset)
-    serve_forever(serving, config.executor, GRAPHS, learned)
+    serve_forever(ServingConfig(host, port, root_path, tuple(names or ()), workers), GRAPHS, made_graphs())
 
 
-@command("ui", "ui --port 5001")
-def ui(
-    port: Annotated[int, option("N", "Port to listen on.", min=1, max=65535)] = 5000,
-) -> None:
-    """Serve MLflow's pages of this checkout's runs until Ctrl-C."""
-    from pipelines.cli.ui import serve_runs
-
-    serve_runs(port)
+def main() -> None:
+    """Run a command. A user's mistake, or a missing extra, ends it with one line and status 1."""
+    run(app, _missing_package)
 
 
-@command("study", "study weights-bc-vae")
-def study(
-    experiments: Annotated[
-        list[str] | None, argument("EXPERIMENT", "Experiments of conf/study.yaml; by default all.")
-    ] = None,
-    output: Annotated[Path, option("DIR", "Directory of the tables.", "--output", "-o")] = Path("docs/study"),
-) -> None:
-    """Run the experiments behind docs/study, or go on where they were interrupted."""
-    from pipelines.cli.study import run_study
+def _missing_package(error: Exception) -> str | None:
+    if not isinstance(error, ModuleNotFoundError) or str(error.name).startswith("singleshot"):
+        return None
+    return f"error: the package {error.name} is missing; run: pip install 'singleshot[{_extra()}]'"
 
-    run_study(output, experiments or ())
+
+def _extra() -> str:
+    command = next(iter(sys.argv[1:]), "")
+    return {"evaluate": "rl,style", "act": "rl,export", "pack": "rl", "serve": "serve"}.get(command, "style")

@@ -1,8 +1,7 @@
-"""`python -m pipelines pack`, `unpack` and `inspect`: model files in as few bytes as they need."""
+"""`singleshot pack`, `unpack` and `inspect`: model files in as few bytes as they need."""
 
 from pathlib import Path
 
-import pandas
 import safetensors.torch
 import torch
 
@@ -60,7 +59,10 @@ def inspect_file(path: Path) -> None:
         }
         for part in contents.parts
     ]
-    print(pandas.DataFrame(rows).to_string(index=False))
+    table = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        print("  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)))
     size = contents.header_bytes + sum(part.mask_bytes + part.value_bytes for part in contents.parts)
     dense = sum(4 * part.entries for part in contents.parts if part.dtype == "float32")
     bound = sum(part.mask_bound_bytes + part.value_bound_bytes for part in contents.parts)

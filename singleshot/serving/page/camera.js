@@ -32,7 +32,7 @@ export function stop() {
 async function start() {
   if (stream) { stop(); return say("camera-status", "Stopped."); }
   say("camera-error", "");
-  if (!byId("camera-first").value) return say("camera-error", "No style is served; `python -m pipelines learn-style painting.jpg` learns one, `make repro` two.");
+  if (!byId("camera-first").value) return say("camera-error", "No style is served; `singleshot learn-style painting.jpg` learns one, `make repro` two.");
   if (!navigator.mediaDevices) return say("camera-error", "Browsers give the camera only to pages over https, or from localhost.");
   try {
     const own = stream = await navigator.mediaDevices.getUserMedia({ video: { width: 640, height: 480 } });

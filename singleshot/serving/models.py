@@ -7,13 +7,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.catalog.paths import LEARNED, PAINTINGS
+from singleshot import __version__
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import GraphCard, Kind, load_onnx, read_card, unbatched_shapes
+from singleshot.folders import LEARNED, PAINTINGS
+from singleshot.io.user_cache import user_cache
 from singleshot.io.whole_file import sha256_of, whole_file
+from singleshot.rl import shipped as shipped_agents
+from singleshot.style import shipped as shipped_styles
 
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
+OPSET = 20
+"""Version of ONNX's operators in the graphs that are made here."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,10 @@ def of_kind(models: Sequence[Model], kind: Kind) -> dict[str, Model]:
     return {model.name: model for model in models if model.card.kind == kind}
 
 
-def find_models(directory: Path, learned: Sequence[Path] = ()) -> list[Model]:
-    """The graphs to serve below a directory, and those of learned styles, sorted by name.
+def find_models(directory: Path, made: Sequence[Path] = ()) -> list[Model]:
+    """The graphs to serve below a directory, and those of :func:`made_graphs`, sorted by name.
+
+    Of two networks of one name, that of the directory is served.
 
     There is one for each network. Classifiers with random weights, which exist to be timed, are left out.
 
@@ -65,7 +73,7 @@ def find_models(directory: Path, learned: Sequence[Path] = ()) -> list[Model]:
     """
     files = (path for path in sorted(directory.rglob("*.onnx")) if not path.is_fifo())
     chosen: dict[str, Model] = {}
-    for path in (*files, *learned):
+    for path in (*files, *made):
         model = Model(read_card(path), path)
         if not (model.card.kind == "classifier" and model.card.details["weights"]["source"] == "random"):
             there = chosen.setdefault(model.name, model)
@@ -81,25 +89,29 @@ def _painting(model: Model) -> Path | None:
     return next(filter(Path.exists, files), None) if model.card.kind == "style" else None
 
 
-def learned_graphs(styles: Path, graphs: Path, opset: int) -> list[Path]:
-    """The graphs of all networks of `learn-style` below `styles`, made and kept below `graphs` where missing.
+def made_graphs(learned: Path = LEARNED) -> list[Path]:
+    """The graphs of shipped networks and of those of `learn-style`, made if the user's cache lacks them.
 
     Raises:
         UserError: a network's file is damaged.
     """
-    found = []
-    for source in sorted(styles.glob("*/model.safetensors")):
-        found.append(graphs / f"{sha256_of(source)}.onnx")
-        if not found[-1].exists():
-            import onnx
+    styles = dict(shipped_styles.FILES)
+    styles |= {source.parent.name: source for source in sorted(learned.glob("*/model.safetensors"))}
+    sources = {f"styles/{name}": source for name, source in styles.items()} | dict(shipped_agents.FILES)
+    return [_graph(name, source) for name, source in sources.items()]
 
-            from pipelines.engine.provenance import git_commit
-            from singleshot.export.model_files import open_network
-            from singleshot.export.to_onnx import card_of, to_onnx
 
-            print(f"{source.parent}: exported as ONNX, once", flush=True)
-            network = open_network(source)
-            card = card_of(network, f"styles/{source.parent.name}", git_commit(), source)
-            with whole_file(found[-1]) as partial:
-                onnx.save(to_onnx(network, card, opset), partial)
-    return found
+def _graph(name: str, source: Path) -> Path:
+    graph = user_cache("graphs") / f"{sha256_of(source)}.onnx"
+    if not graph.exists():
+        import onnx
+
+        from singleshot.export.model_files import open_network
+        from singleshot.export.to_onnx import card_of, to_onnx
+
+        print(f"{name}: exported as ONNX, once", flush=True)
+        network = open_network(source)
+        card = card_of(network, name, f"singleshot {__version__}", source)
+        with whole_file(graph) as partial:
+            onnx.save(to_onnx(network, card, OPSET), partial)
+    return graph

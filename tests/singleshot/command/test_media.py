@@ -9,7 +9,7 @@ import pytest
 from odd_videos import make_video
 from PIL import Image
 
-from pipelines.cli.media import find_media, plan_targets
+from singleshot.command.media import find_media, plan_targets
 from singleshot.errors import UserError
 
 

@@ -72,7 +72,7 @@ export async function inEveryStyle(styles, number) {
 export async function again(styles, number = picture.number) {
   const own = ++round, stale = () => own !== round || number !== picture.number;
   say("style-error", ""); byId("styles").replaceChildren(byId("styles").firstElementChild); results.length = 0;
-  if (!styles.length) return say("style-status", "No style is served; `python -m pipelines learn-style painting.jpg` learns one, `make repro` two.");
+  if (!styles.length) return say("style-status", "No style is served; `singleshot learn-style painting.jpg` learns one, `make repro` two.");
   for (const [i, style] of styles.entries()) {
     say("style-status", `Style ${i + 1} of ${styles.length} …`);
     const start = performance.now();

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pipelines.config.serving import ServingConfig
+from singleshot.serving.config import ServingConfig
 
 DUE = "singleshot.due"
 """Key of a scope: when :func:`time.monotonic` says that the request has to be answered."""
@@ -87,11 +87,13 @@ class Guard:
         headers = dict(scope["headers"])
         host, origin = headers.get(b"host", b"").decode("latin-1"), headers.get(b"origin")
         if not self._is_ours(host):
-            return _error(403, f"this server is not called {host!r}; add the name to serving.names")
+            return _error(403, f"this server is not called {host!r}; give --name, or add it to serving.names")
         if scope["type"] == "websocket":
             page = origin.decode("latin-1").partition("//")[2] if origin else host  # programs send no Origin
             if page != host and _name_of(page) not in self._others:
-                return _error(403, f"pages of {page!r} may not watch; add the name to serving.names")
+                return _error(
+                    403, f"pages of {page!r} may not watch; give --name, or add it to serving.names"
+                )
             return None
         if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
             return _error(415, "the body is compressed; send it without Content-Encoding")

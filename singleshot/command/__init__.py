@@ -1,0 +1,1 @@
+"""The command `singleshot`: styles and agents for people who need no pipeline."""

@@ -1,0 +1,73 @@
+"""What commands share: how options and examples are declared, and how errors are told."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TextIO
+
+import typer
+
+from singleshot.errors import UserError
+from singleshot.secrets import without_secrets
+
+
+def option(metavar: str | None, about: str, *names: str, **more: Any) -> Any:
+    """An option with a value, named after its parameter unless `names` are given."""
+    return typer.Option(*names, metavar=metavar, help=about, **more)
+
+
+def argument(metavar: str, about: str) -> Any:
+    """A positional argument."""
+    return typer.Argument(metavar=metavar, help=about)
+
+
+def examples(*commands: str) -> str | None:
+    """The end of a command's help: command lines to copy."""
+    lines = "\n".join(commands)
+    return f"Examples:\n```text\n{lines}\n```" if commands else None
+
+
+@contextlib.contextmanager
+def resumable(how: str) -> Iterator[None]:
+    """If the user interrupts the context, say how to go on, and exit with a shell's status for SIGINT."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\ninterrupted; {how}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+class _WithoutSecrets:
+    """A stream of text that leaves out secrets of addresses, whatever is written to it."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return self._stream.write(without_secrets(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def run(app: typer.Typer, told: Callable[[Exception], str | None] | None = None, **more: Any) -> None:
+    """Run a command line. A user's mistake ends it with one line and status 1.
+
+    `told` gives the line for errors of other kinds, or None.
+    """
+    sys.stdout, sys.stderr = map(_WithoutSecrets, (sys.stdout, sys.stderr))
+    group = typer.main.get_group(app)
+    for command in (group, *group.commands.values()):
+        for parameter in command.get_params(typer.Context(command)):
+            if getattr(parameter, "is_flag", False):  # it takes no value, whose type Typer would show
+                parameter.metavar = ""
+    try:
+        group(**more)
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    except Exception as error:
+        if line := told and told(error):
+            sys.exit(line)
+        if isinstance(error, OSError) and error.filename:
+            sys.exit(f"error: {error.filename}: {error.strerror}")
+        raise

@@ -1,0 +1,121 @@
+import errno
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import onnx
+import pytest
+import safetensors.torch
+import torch
+import typer
+from command_lines import assert_help_tells_all, assert_one_line, runner
+
+from singleshot.command import app as command_line
+from singleshot.errors import UserError
+from singleshot.export.model_files import open_network
+from singleshot.export.onnx_model import AgentScore
+from singleshot.export.stylizers import StylizerName
+from singleshot.export.to_onnx import card_of, to_onnx
+from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
+from singleshot.rl.algorithms.bc import BCConfig
+from singleshot.rl.environments import LOCOMOTION, Environment, FileEnvironment
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    return runner(command_line.main, "singleshot", monkeypatch, capsys)
+
+
+@pytest.fixture
+def agent(tmp_path):
+    """The file of an agent that has learnt nothing."""
+    spec = AgentSpec("Hopper", "bc", "dense", 0.0, seed=0)
+    algorithm = make_algorithm(spec, BCConfig(), 11, 3)
+    networks = {name: stack.agent(0) for name, stack in initial_networks(algorithm, [0]).items()}
+    own = Agent(spec, algorithm, networks, dense_masks(algorithm), environment=LOCOMOTION["Hopper"])
+    own.save(tmp_path / "agent.safetensors")
+    return tmp_path / "agent.safetensors"
+
+
+def test_every_command_tells_of_each_of_its_options(run):
+    assert_help_tells_all(run, typer.main.get_command(command_line.app).commands)
+
+
+def test_an_agent_and_its_graph_play(run, agent, tmp_path):
+    video = tmp_path / "hopper.mp4"
+    status, out, _ = run("evaluate", agent.parent, "--episodes", 2, "--video", video)
+    assert status == 0
+    assert f"{video}: an episode with a return of " in out
+    assert video.read_bytes()[4:8] == b"ftyp"
+    returns = [float(value) for value in re.findall(r"^episode +\d+ +return +(\S+)$", out, re.M)]
+    (mean,) = re.findall(r"^mean return (\S+) ± \S+ \(standard deviation over 2 episodes\)$", out, re.M)
+    (score,) = re.findall(r"^D4RL score (\S+) ± \S+ \(0 is a random policy, 100 D4RL's expert\)$", out, re.M)
+    assert float(mean) == pytest.approx(sum(returns) / 2, abs=0.1)
+    # D4RL: a random Hopper has -20.272305, an expert 3234.3
+    assert float(score) == pytest.approx(100 * (float(mean) + 20.272305) / 3254.572305, abs=0.06)
+    policy, cell = open_network(agent), "Hopper/bc/dense/seed-0"
+    card = card_of(policy, cell, "0", agent, AgentScore("D4RL score", 5.0, 4.0, 6.0, 5, 5.5))
+    onnx.save(to_onnx(policy, card, 20), tmp_path / "policy.onnx")
+    status, of_graph, _ = run("act", tmp_path / "policy.onnx", "--episodes", 1)
+    assert (status, "±" in of_graph) == (0, False)
+    mean = "5.0 (95 % interval 4.0 to 6.0) as the mean of the last 5"
+    assert of_graph.splitlines()[-1] == f"in training: D4RL score 5.5 in its last evaluation, {mean}"
+
+
+def test_the_user_names_the_module_of_an_environment_not_the_file():
+    in_file = FileEnvironment("own:Own-v0", {"drag": 0.1})
+    assert command_line._where(None, in_file) is in_file
+    assert command_line._where("own:Own-v0", in_file) == Environment("own:Own-v0", {"drag": 0.1})
+    with pytest.raises(UserError, match="xml_file"):
+        command_line._where("Hopper-v5", FileEnvironment("Hopper-v5", {"xml_file": "robot.xml"}))
+
+
+def test_files_of_no_use_are_named_before_anything_is_played(run, agent, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    safetensors.torch.save_file({"weight": torch.ones(2)}, "other.safetensors")
+    Path("folder.mp4").mkdir()
+    Path("there.mp4").write_bytes(b"mine")
+    node = onnx.helper.make_node("Identity", ["x"], ["y"])
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy")
+    graph = onnx.helper.make_graph([node], "foreign", [x], [y])
+    opset = [onnx.helper.make_opsetid("", 20)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=10), "foreign.onnx")
+    for command, name, *words in [
+        ("evaluate", "models/seed-9", "no such file"),
+        ("evaluate", "other.safetensors"),
+        *(("evaluate agent.safetensors --video", f"{name}.mp4") for name in ("no/video", "folder", "there")),
+        ("evaluate agent.safetensors --video", "video.gif"),
+        ("act", "none.onnx"),
+        ("act", "foreign.onnx", "kind"),
+        ("inspect", f"{'x' * 300}.packed", "too long"),
+    ]:
+        result = run(*command.split(), name)
+        assert_one_line(result, name, *words)
+        assert result[1] == ""
+    assert Path("there.mp4").read_bytes() == b"mine"
+
+    def refuse(*_):  # root, who runs tests in a container, may read all
+        raise PermissionError(errno.EACCES, "Permission denied", "photos/private.jpg")
+
+    monkeypatch.setattr("singleshot.command.pack.inspect_file", refuse)
+    assert_one_line(run("inspect", tmp_path), "photos/private.jpg", "Permission")
+
+
+@pytest.mark.parametrize(
+    ("missing", "arguments", "status", "said"),
+    [
+        ("torch", ["--help"], 0, ""),  # which takes seconds to import
+        ("av", ["stylize", "--style", "waves", "photo.jpg"], 1, "av is missing; run: pip install"),
+    ],
+)
+def test_a_missing_package_is_told_with_its_extra_where_it_is_needed(missing, arguments, status, said):
+    program = f"import sys; sys.modules['{missing}'] = None; from singleshot.command.app import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+    assert (done.returncode, said in done.stderr) == (status, True)
+
+
+def test_the_command_and_the_runtimes_of_videos_agree():
+    """The command's own list, as importing theirs would import PyTorch before `--help` is printed."""
+    assert get_type_hints(command_line.stylize)["runtime"] == StylizerName | None
