@@ -1,7 +1,7 @@
 """README's pictures, from the results of a run: `python -m benchmarks.pictures`.
 
 Writes agents.webp and styles.jpg, and beside them pictures.json: the parameters of the run that made them,
-and the digests of the code that draws and of the network that styles begin with. A test compares that record
+and the digests of the code that draws and of the networks that styles begin with. A test compares that record
 with the profile default. Code that trains is not in it, as most edits leave the pictures as they are. Needs
 the stages agents and styles.
 """
@@ -18,7 +18,7 @@ from PIL import Image, ImageDraw
 from benchmarks.command import check_inputs, run_main
 from pipelines.catalog.agents import agents, algorithm_config, environment_of, episode_of, training_config
 from pipelines.catalog.paths import STYLIZED, TRANSFERS
-from pipelines.catalog.styles import painting_of, training_of, transfer_name, transfers
+from pipelines.catalog.styles import painting_of, start_of, training_of, transfer_name, transfers
 from pipelines.config.params import Config, load_config
 from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.variant import DENSE, percentage
@@ -26,7 +26,6 @@ from singleshot.rl.agents import AgentSpec
 from singleshot.rl.evaluation import drawing
 from singleshot.rl.evaluation.drawing import Caption, SideBySide
 from singleshot.rl.evaluation.episode import load_episode
-from singleshot.style.start import START
 from tasks.reporting.look import OTHER, PRUNERS, name
 
 AGENTS, STYLES, RECORD = "agents.webp", "styles.jpg", "pictures.json"
@@ -62,6 +61,8 @@ def main() -> None:
 def made_from(config: Config) -> Mapping[str, Any]:
     """What the pictures of a run depend on, as JSON holds it: its parameters, and files of this project."""
     lane, offline_rl, style = agents_shown(config)[0], config.offline_rl, config.style
+    shown = style.training.styles[:2]
+    starts = [file for each in shown for file in start_of(config, each).values()]
     values = {
         "agents": [str(agent) for agent in agents_shown(config)],
         "environment": asdict(environment_of(config, lane)),
@@ -70,11 +71,11 @@ def made_from(config: Config) -> Mapping[str, Any]:
         "data": asdict(offline_rl.data),
         "pruning": asdict(offline_rl.pruning),
         "evaluation": asdict(offline_rl.evaluation),
-        "styles": [asdict(training_of(config, each)) for each in style.training.styles[:2]],
+        "styles": [asdict(training_of(config, each)) for each in shown],
         "paintings": asdict(style.paintings),
         "transfer": asdict(style.transfer),
         "stylize": asdict(style.stylize),
-        "files": {path.name: sha256_of(path) for path in (Path(__file__), Path(drawing.__file__), START)},
+        "files": {path.name: sha256_of(path) for path in (Path(__file__), Path(drawing.__file__), *starts)},
     }
     read: Mapping[str, Any] = json.loads(json.dumps(values, default=str))
     return read

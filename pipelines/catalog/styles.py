@@ -14,6 +14,8 @@ from singleshot.export.stylizers import StylizerName
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
 from singleshot.style.johnson import TrainStyleParams
+from singleshot.style.shipped import path_of
+from singleshot.style.start import START
 from singleshot.style.video.reader import VideoInfo
 from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead
 from tasks.stylize import SegmentParams, stylize_segment
@@ -36,6 +38,14 @@ def training_of(config: Config, style: str) -> TrainStyleParams:
     weight = training.style_weights.get(style, training.johnson.style_weight)
     johnson = replace(training.johnson, style_weight=weight)
     return TrainStyleParams(style, johnson, training.seed, unseen=config.style.quality.photos)
+
+
+def start_of(config: Config, style: str) -> dict[str, Path]:
+    """What a style's training begins with: the shipped style of its painting, or else the shipped start."""
+    if not config.style.training.start:
+        return {}
+    drawn = config.style.paintings.sources[style].source == "drawn"
+    return {"start": (path_of(style) if drawn else None) or START}
 
 
 def trained(backbone: str) -> Path:

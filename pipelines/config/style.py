@@ -72,8 +72,9 @@ class StyleTrainingConfig:
     styles: Annotated[tuple[str, ...], MinLen(1)]
     seed: Annotated[int, Ge(0)]
     start: Literal["shipped"] | None
-    """What networks begin with: `shipped` for a network that has learned many drawn paintings
-    and comes with this project, null for random weights."""
+    """What networks begin with, null for random weights. With `shipped`, the network of a painting that this
+    project draws begins with the style that comes with it, another one with a network that has learned many
+    drawn paintings."""
     johnson: JohnsonConfig
     style_weights: dict[str, Annotated[float, Ge(0)]]
     """Style weights in place of `johnson.style_weight`, by style."""

@@ -24,7 +24,6 @@ from singleshot.style.datasets.fetch import (
     fetch_photos,
     fetch_weights,
 )
-from singleshot.style.start import START
 from singleshot.style.training import train_style
 from singleshot.style.video.join import join_segments, stylized_name
 from singleshot.style.video.reader import VideoInfo, probe
@@ -132,7 +131,7 @@ def train_styles(work: Work, config: Config) -> None:
             "backbone": styles.trained("vgg16"),
             "samples": paths.SAMPLES,
             "alexnet": styles.trained("alexnet"),
-            **({"start": START} if config.style.training.start else {}),
+            **styles.start_of(config, style),
         }
         cells.append(Cell(style, train_style, styles.training_of(config, style), inputs, {"style": style}))
     work.compute(cells, paths.STYLES, gpu=True)

@@ -12,10 +12,13 @@ import yaml
 from checkouts import Checkout, cleaned
 
 from pipelines.catalog.agents import agents
+from pipelines.catalog.styles import start_of
 from pipelines.config import params as config
 from pipelines.config.overrides import in_file
-from pipelines.config.params import check, compose, load_config
+from pipelines.config.params import check, compose, configuration, load_config
 from singleshot.errors import UserError
+from singleshot.style.shipped import path_of
+from singleshot.style.start import START
 
 ROOT = Path(__file__).parents[2]
 
@@ -257,3 +260,10 @@ def test_an_earlier_params_yaml_is_a_file_of_overrides(composed, tmp_path):
     before = earlier.read_text()
     compose(in_file(earlier, config.CONF), tmp_path / "again.yaml")
     assert (tmp_path / "again.yaml").read_text() == before
+
+
+def test_a_drawn_painting_is_learned_from_the_shipped_style_of_it():
+    config = configuration("style.paintings.sources.waves={source: waves.jpg, sha256: null}")
+    begun = [start_of(config, style) for style in ("swirls", "waves")]
+    assert begun == [{"start": path_of("swirls")}, {"start": START}]
+    assert start_of(configuration("profile=smoke"), "swirls") == {}
