@@ -45,73 +45,6 @@ PACKED = "The file to write, which must not exist yet; by default in the working
 
 
 @command(
-    "evaluate halfcheetah-snip", "evaluate models/agents/HalfCheetah/bc/snip-0.95/seed-0 --video run.mp4"
-)
-def evaluate(
-    agent: Annotated[
-        str,
-        argument(
-            "AGENT", "halfcheetah-snip, which comes with the package, or an agent's file or its directory."
-        ),
-    ],
-    episodes: Episodes = 10,
-    seed: NoiseSeed = 0,
-    environment: EnvironmentId = None,
-    video: Annotated[Path | None, option("FILE.mp4", "Write a video of an episode of median return.")] = None,
-    renderer: Annotated[
-        Literal["drawing", "mujoco"],
-        option(None, "The video's renderer; MuJoCo's needs OpenGL."),
-    ] = "drawing",
-) -> None:
-    """Play a trained agent: print its returns and D4RL score, and write a video if wanted."""
-    if video and (video.suffix.lower() != ".mp4" or video.exists() or not video.absolute().parent.is_dir()):
-        raise UserError(f"{video}: give --video a new name that ends in .mp4, in a folder that exists")
-    from singleshot.rl import shipped
-    from singleshot.rl.agents import load_agent
-    from singleshot.rl.evaluation import play
-
-    if video:  # before the agent plays for nothing
-        from singleshot.rl.evaluation.video import write_drawing, write_rendering
-    trained = load_agent(shipped.path_of(agent) or Path(agent))
-    where = _where(environment, trained.environment)
-    print(f"{trained.spec}, in {where.id}")
-    returns, episode = play.evaluate(trained, where, episodes, seed)
-    _print_returns(where, returns)
-    if video:
-        with tempfile.TemporaryDirectory(dir=video.absolute().parent) as directory:
-            partial = Path(directory) / video.name  # so that an interrupt leaves no half of a video
-            if renderer == "mujoco":
-                write_rendering(partial, episode)
-            else:
-                write_drawing(partial, episode, str(trained.spec))
-            partial.replace(video)
-        print(f"{video}: an episode with a return of {episode.rewards.sum():.1f}, the median")
-
-
-def _where(given: str | None, own: "Environment | None") -> "Environment":
-    from singleshot.rl.environments import Environment, FileEnvironment
-
-    own = own or Environment(None)
-    if not given:
-        return own
-    if isinstance(own, FileEnvironment):
-        dataclasses.replace(own, id=given.rpartition(":")[2]).check()
-    return Environment(given, own.kwargs, own.time_limit, own.reference_returns)
-
-
-def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -> None:
-    for number, value in enumerate(returns):
-        print(f"episode {number:3d}   return {value:10.1f}")
-    if len(returns) > 1:
-        spread = f"± {returns.std():.1f} (standard deviation over {len(returns)} episodes)"
-        print(f"mean return {returns.mean():.1f} {spread}")
-    if environment.reference_returns:
-        scores = environment.score(returns)
-        spread = f" ± {scores.std():.1f}" if len(scores) > 1 else ""
-        print(f"D4RL score {scores.mean():.1f}{spread} (0 is a random policy, 100 D4RL's expert)")
-
-
-@command(
     "stylize --style waves photo.jpg",
     "stylize --style swirls photo.jpg holiday/ film.mp4 --output out",
     "stylize --style swirls:0.7 --style waves:0.3 photo.jpg --strength 0.6 --stroke 2",
@@ -192,6 +125,73 @@ def learn_style(
 
     with resumable("the same command goes on from the last checkpoint, a minute old at most"):
         learn(painting, photos, name, 60 * minutes)
+
+
+@command(
+    "evaluate halfcheetah-snip", "evaluate models/agents/HalfCheetah/bc/snip-0.95/seed-0 --video run.mp4"
+)
+def evaluate(
+    agent: Annotated[
+        str,
+        argument(
+            "AGENT", "halfcheetah-snip, which comes with the package, or an agent's file or its directory."
+        ),
+    ],
+    episodes: Episodes = 10,
+    seed: NoiseSeed = 0,
+    environment: EnvironmentId = None,
+    video: Annotated[Path | None, option("FILE.mp4", "Write a video of an episode of median return.")] = None,
+    renderer: Annotated[
+        Literal["drawing", "mujoco"],
+        option(None, "The video's renderer; MuJoCo's needs OpenGL."),
+    ] = "drawing",
+) -> None:
+    """Play a trained agent: print its returns and D4RL score, and write a video if wanted."""
+    if video and (video.suffix.lower() != ".mp4" or video.exists() or not video.absolute().parent.is_dir()):
+        raise UserError(f"{video}: give --video a new name that ends in .mp4, in a folder that exists")
+    from singleshot.rl import shipped
+    from singleshot.rl.agents import load_agent
+    from singleshot.rl.evaluation import play
+
+    if video:  # before the agent plays for nothing
+        from singleshot.rl.evaluation.video import write_drawing, write_rendering
+    trained = load_agent(shipped.path_of(agent) or Path(agent))
+    where = _where(environment, trained.environment)
+    print(f"{trained.spec}, in {where.id}")
+    returns, episode = play.evaluate(trained, where, episodes, seed)
+    _print_returns(where, returns)
+    if video:
+        with tempfile.TemporaryDirectory(dir=video.absolute().parent) as directory:
+            partial = Path(directory) / video.name  # so that an interrupt leaves no half of a video
+            if renderer == "mujoco":
+                write_rendering(partial, episode)
+            else:
+                write_drawing(partial, episode, str(trained.spec))
+            partial.replace(video)
+        print(f"{video}: an episode with a return of {episode.rewards.sum():.1f}, the median")
+
+
+def _where(given: str | None, own: "Environment | None") -> "Environment":
+    from singleshot.rl.environments import Environment, FileEnvironment
+
+    own = own or Environment(None)
+    if not given:
+        return own
+    if isinstance(own, FileEnvironment):
+        dataclasses.replace(own, id=given.rpartition(":")[2]).check()
+    return Environment(given, own.kwargs, own.time_limit, own.reference_returns)
+
+
+def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -> None:
+    for number, value in enumerate(returns):
+        print(f"episode {number:3d}   return {value:10.1f}")
+    if len(returns) > 1:
+        spread = f"± {returns.std():.1f} (standard deviation over {len(returns)} episodes)"
+        print(f"mean return {returns.mean():.1f} {spread}")
+    if environment.reference_returns:
+        scores = environment.score(returns)
+        spread = f" ± {scores.std():.1f}" if len(scores) > 1 else ""
+        print(f"D4RL score {scores.mean():.1f}{spread} (0 is a random policy, 100 D4RL's expert)")
 
 
 @command("act models/onnx/HalfCheetah/bc/dense/seed-0/halfcheetah-bc-dense-seed-0.onnx")
