@@ -10,16 +10,16 @@ import tomllib
 import numpy as np
 import pandas
 import pytest
-import torch
 import typer
 import yaml
 from checkouts import ROOT
 from pages import blocks
-from torch import nn
 
 import pipelines.cli.app as command_line
+import singleshot
 from pipelines.config import reference
 from pipelines.config.params import Config
+from singleshot.command.app import app
 
 PATTERNS = ("*.md", "docs/**/*.md", "benchmarks/*.md", "experts/*.md")
 PAGES = sorted(path.relative_to(ROOT).as_posix() for each in PATTERNS for path in ROOT.glob(each))
@@ -57,12 +57,14 @@ def test_links_lead_somewhere(page):
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_in_pages_exist_with_their_options(page):
-    for line in re.findall(r"python -m pipelines +([^\n`]+)", (ROOT / page).read_text()):
+    text = (ROOT / page).read_text()
+    for program, line in re.findall(r"(python -m pipelines|(?:\$ |`)singleshot) +([^\n`]+)", text):
+        commands = COMMANDS if "pipelines" in program else typer.main.get_command(app).commands
         name, *words = line.split()
         if name in ("COMMAND", "STAGE", "TOOL", "--help"):
             continue
-        assert name in COMMANDS, f"{page}: {line}"
-        options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+        assert name in commands, f"{page}: {line}"
+        options = {option for parameter in commands[name].params for option in parameter.opts}
         given = {word for word in words if re.fullmatch(r"--[a-z-]+", word)}
         assert given <= options | {"--help"}, f"{page}: {line}"
 
@@ -119,17 +121,24 @@ def test_completion_is_a_script_that_bash_reads():
     subprocess.run(["bash", "-n", ROOT / "pipelines/completion.sh"], check=True)
 
 
-def test_the_python_of_the_readme_runs_in_an_empty_directory(tmp_path, monkeypatch):
-    """With a network and data of one's own, and fewer updates."""
-    (code,) = re.findall(
-        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert "updates=25_000" in code
+def test_the_readme_is_short_and_its_python_runs_line_by_line(tmp_path):
+    """As it does in a prompt; of 20 · 300 + 300 weights, a twentieth is left."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.encode()) <= 7 * 1024
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    command = [sys.executable, "-i", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r})"]
+    done = subprocess.run(command, cwd=tmp_path, input=code, capture_output=True, text=True, check=True)
+    assert "Traceback" not in done.stderr, done.stderr
+    assert re.search(r"^all +315 of +6,300 +5.00%$", done.stdout, re.MULTILINE)
+
+
+def test_the_python_of_the_page_on_runs_runs_on_own_data(tmp_path, monkeypatch):
+    """With data of one's own, and fewer updates."""
+    (code,) = (block.text for block in blocks("runs") if block.language == "py")
     monkeypatch.chdir(tmp_path)
     rng, n = np.random.default_rng(0), 300
     names = {
-        "model": nn.Linear(4, 50),
-        "loss": lambda model: model(torch.ones(8, 4)).square().mean(),
+        "singleshot": singleshot,
         "observations": rng.normal(size=(n, 5)),
         "actions": rng.uniform(-1, 1, size=(n, 2)),
         "rewards": rng.normal(size=n),
@@ -138,8 +147,6 @@ def test_the_python_of_the_readme_runs_in_an_empty_directory(tmp_path, monkeypat
         "observation": rng.normal(size=5),
     }
     exec(code.replace("updates=25_000", "updates=20"), names)
-    assert int((names["model"].weight != 0).sum()) == 10
-    assert names["action"].shape == (2,)
     assert (tmp_path / "agent.safetensors").exists()
 
 
