@@ -11,13 +11,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from singleshot.errors import UserError
-from singleshot.export.stylizers import StylizerName, open_stylizer
 from singleshot.io.images import encode_jpeg, middle, read_rgb, side_by_side
 from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.model_file import load_model
-from singleshot.style.video.segments import SEGMENT, StylizeSegmentParams, write_segment
+from singleshot.style.video.segments import SEGMENT, StylizeSegmentParams, torch_stylizer, write_segment
 
 DETAIL_PX = 512
 """Side of the detail of a large picture, in pixels."""
@@ -124,29 +123,20 @@ def stylize_large(job: Job) -> Iterator[Event]:
     yield Metrics(card.steps, {"megapixels": picture[0].numel() / 1e6})
 
 
-@dataclass(frozen=True)
-class SegmentParams:
-    """Parameters that a segment depends on, besides the video and the model."""
-
-    segment: StylizeSegmentParams
-    runtime: StylizerName = "torch"
-
-
 @per_job
 def stylize_segment(job: Job) -> Iterator[Event]:
-    """Stylise a segment of a video (:class:`SegmentParams`).
+    """Stylise a segment of a video (:class:`~singleshot.style.video.segments.StylizeSegmentParams`).
 
     Inputs: `video`, and `model` (:func:`singleshot.style.model_file.load_model`). The output gets
     `segment.mp4` (:func:`singleshot.style.video.segments.write_segment`).
 
     Raises:
-        UserError: the video isn't the one that the segment was planned for, the model is no style's model,
-            or the runtime can't run here.
+        UserError: the video isn't the one that the segment was planned for, or the model is no style's model.
     """
-    params, runtime = job.params.segment, job.params.runtime
+    params: StylizeSegmentParams = job.params
     frames, start = params.segment.frames - params.lead, time.perf_counter()
-    model, size = job.inputs["model"], (params.format.width, params.format.height)
-    stylizer = open_stylizer(model, runtime, *size, params.settings, job.device, torch.get_num_threads())
+    network, _ = load_model(job.inputs["model"])
+    stylizer = torch_stylizer(network.to(job.device), params.settings)
     for done in write_segment(job.inputs["video"], job.output / SEGMENT, params, stylizer):
         yield Progress(done / frames)
     yield Metrics(frames, {"frames_per_second": frames / (time.perf_counter() - start)})

@@ -1,6 +1,6 @@
 """Settings, names and files of styles and their networks, for all stages of style transfer."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -8,17 +8,10 @@ from typing import get_args
 
 from pipelines.catalog.paths import BACKBONES, PAINTINGS, STYLES, VIDEOS
 from pipelines.config.params import Config
-from pipelines.engine.cells import Cell
-from singleshot.export.runtimes import RUNTIMES
-from singleshot.export.stylizers import StylizerName
-from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.shipped import path_of
 from singleshot.style.start import START
-from singleshot.style.video.reader import VideoInfo
-from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead
-from tasks.stylize import SegmentParams, stylize_segment
 from tasks.transfer_style import TransferParams
 
 
@@ -92,34 +85,3 @@ def transfer_name(picture: TransferParams) -> str:
     """The directory of an optimised picture below `TRANSFERS`, and the name of its run."""
     settings = picture.config
     return f"{picture.study}/{settings.backbone}-{settings.criterion}-{settings.optimizer}-{picture.style}"
-
-
-def segment_cells(
-    name: str,
-    video: Path,
-    info: VideoInfo,
-    model: Path,
-    *,
-    settings: StylizeSettings,
-    batch_size: int,
-    frames_per_segment: int,
-    tags: Mapping[str, str],
-    runtime: StylizerName = "torch",
-) -> list[Cell]:
-    """A cell for each segment of `video`; `info` is what `probe` found. `join_segments` joins their files."""
-    cells = []
-    for number, segment in enumerate(plan_segments(info, frames_per_segment)):
-        read, lead = with_lead(info, segment)
-        params = SegmentParams(StylizeSegmentParams(read, info.format, settings, batch_size, lead), runtime)
-        cells.append(
-            Cell(
-                f"{name}/segment-{number:04}",
-                stylize_segment,
-                params,
-                {"video": video, "model": model},
-                tags,
-                size=segment.frames,
-                modules=(RUNTIMES[runtime].module,),
-            )
-        )
-    return cells

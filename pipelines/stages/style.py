@@ -27,10 +27,10 @@ from singleshot.style.datasets.fetch import (
 from singleshot.style.training import train_style
 from singleshot.style.video.join import join_segments, stylized_name
 from singleshot.style.video.reader import VideoInfo, probe
-from singleshot.style.video.segments import SEGMENT
+from singleshot.style.video.segments import SEGMENT, StylizeSegmentParams, plan_segments, with_lead
 from tasks.make_clip import fetch_clip
 from tasks.measure_styles import QualityParams, SpeedParams, measure_quality, measure_speed
-from tasks.stylize import LargeParams, StylizeParams, stylize_large, stylize_photos
+from tasks.stylize import LargeParams, StylizeParams, stylize_large, stylize_photos, stylize_segment
 from tasks.transfer_style import transfer_style
 
 SUMMARY = Path("results/style/summary.json")
@@ -165,16 +165,12 @@ def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
         inputs = model | {"photos": paths.SAMPLES, "painting": styles.painting_of(style)}
         yield Cell(f"{style}/photos", stylize_photos, photos, inputs, {"style": style})
         yield Cell(f"{style}/large", stylize_large, large, model | enlarged, {"style": style})
-        yield from styles.segment_cells(
-            f"{style}/segments",
-            video,
-            info,
-            styles.model_of(style),
-            settings=settings.settings,
-            batch_size=settings.batch_size,
-            frames_per_segment=settings.frames_per_segment,
-            tags={"style": style, "video": video.name},
-        )
+        inputs, tags = model | {"video": video}, {"style": style, "video": video.name}
+        for number, segment in enumerate(plan_segments(info, settings.frames_per_segment)):
+            read, lead = with_lead(info, segment)
+            params = StylizeSegmentParams(read, info.format, settings.settings, settings.batch_size, lead)
+            name, frames = f"{style}/segments/segment-{number:04}", segment.frames
+            yield Cell(name, stylize_segment, params, inputs, tags, size=frames)
 
 
 @step(

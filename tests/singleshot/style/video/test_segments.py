@@ -25,7 +25,7 @@ from singleshot.style.video.segments import (
     with_lead,
 )
 from singleshot.style.video.smoothing import LEAD, smooth
-from tasks.stylize import SegmentParams, stylize_segment
+from tasks.stylize import stylize_segment
 
 SOURCES = {
     "odd size": {"name": "video.mp4", "size": (65, 47), "pix_fmt": "yuv444p", "sound": ["aac"]},
@@ -184,7 +184,7 @@ def model(tmp_path):
 def stylized(tmp_path, model, video, params, name):
     output = tmp_path / name
     output.mkdir()
-    events = list(stylize_segment([Job(SegmentParams(params), {"video": video, "model": model}, output)]))
+    events = list(stylize_segment([Job(params, {"video": video, "model": model}, output)]))
     return output / SEGMENT, events
 
 
