@@ -5,6 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+import webbrowser
+from collections.abc import Sequence
 
 from pipelines.config.params import load_config
 from pipelines.engine.processes import ends_with_its_parents
@@ -35,9 +39,15 @@ def serve_runs(port: int) -> None:
     server = without_secrets(uri).rstrip("/") if has_server else f"http://localhost:{port}"
     # MLflow's own start is its pages for language models.
     print(f"MLflow: {server}/#/experiments?workflowType=machine_learning")
-    if training:  # past the filter of secrets, which would take a view's `ShareKey` for one
-        for view in ("table", "charts"):
-            print(f"agents, {view}: {server}/{address(training.experiment_id, view)}", file=sys.__stdout__)
+    views = ("table", "charts") if training else ()
+    pages = {view: f"{server}/{address(training.experiment_id, view)}" for view in views}
+    for view, page in pages.items():
+        # Past the filter of secrets, which would take a view's `ShareKey` for one.
+        print(f"agents, {view}: {page}", file=sys.__stdout__)
+    # Without a desktop, the browser would be a terminal's.
+    if sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        own = None if has_server else port
+        threading.Thread(target=_open, args=(own, list(pages.values())), daemon=True).start()
     if not has_server:
         print("Ctrl-C ends it", flush=True)
         # One worker instead of four, as SQLite has one writer; and no jobs, which judge language models.
@@ -52,3 +62,14 @@ def serve_runs(port: int) -> None:
                     raise UserError(f"MLflow's server ended with status {status}; the reason is above")
             except KeyboardInterrupt:
                 os.killpg(process.pid, signal.SIGTERM)
+
+
+def _open(port: int | None, pages: Sequence[str]) -> None:
+    """Open pages in the desktop's browser, once our own server, if any, answers at its port."""
+    answers = port is None
+    while not answers:
+        time.sleep(0.5)
+        with socket.socket() as client:
+            answers = client.connect_ex(("127.0.0.1", port)) == 0
+    for page in pages:
+        webbrowser.open(page)

@@ -101,9 +101,8 @@ class Experiment:
         if self.tags:
             names = ", ".join(f"`tags.{name}`" for name in self.tags)
             paragraphs.append(f"Filter by {names}: `tags.{self.tags[0]} = '…'`.")
-        paragraphs.append(
-            "One run is the stage's own: its name ends in the profile, and its artifacts are the tables."
-        )
+        tables = ", and its artifacts are the tables" * bool(self.tables)
+        paragraphs.append(f"One run is the stage's own: its name ends in the profile{tables}.")
         return {
             "mlflow.experimentKind": "custom_model_development",
             "mlflow.note.content": "\n\n".join(filter(None, paragraphs)),

@@ -102,7 +102,7 @@ class Figure:
     panels: Sequence[Panel]
     legend: Sequence[Key] = ()
     kind: str = "chart"
-    """Kind of the panels, which decides their width: `chart`, `picture`, `wide` or `row`."""
+    """Kind of the panels, which decides their width: `chart`, `picture`, `wide`, `sheet` or `row`."""
     columns: int = 1
     """Panels of a `row`, which stay side by side at any width."""
 

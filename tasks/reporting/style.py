@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import nan
-from pathlib import Path
 
 import pandas
 import torch
@@ -115,22 +114,18 @@ def before_and_after(found: Results) -> Figure:
     """Rows of the painting, a photo and the photo in its style, a panel for each trained style."""
     files = f"{STYLIZED}/photos/before_after.jpg"
     alt = "Rows of the painting, a photo and the same in style {}."
-    return Figure(_of_each_style(found, files, alt, 640), kind="row")
+    return Figure(_of_each_style(found, files, alt, 640), kind="sheet")
 
 
 def films(found: Results) -> Figure:
     """A film, and the same in each trained style."""
-    files = {"Film": found.files.get("data/videos/clip/clip.mp4")}
-    files |= {path.split("/")[3]: file for path, file in found.find(f"{STYLIZED}/clip.mp4").items()}
-    panels = [_film(path, f"{name.capitalize()}, moving.", name) for name, path in files.items() if path]
-    return Figure(panels if len(panels) > 1 else (), kind="row", columns=len(panels))
-
-
-def _film(path: Path, alt: str, title: str) -> Panel:
-    still = data_uri(
-        "image/jpeg", encode_jpeg(torch.from_numpy(next(read_frames(path))).permute(2, 0, 1) / 255)
-    )
-    return Panel(still, alt, title, data_uri("video/mp4", path.read_bytes()))
+    panels = []
+    for name, path in (found.find("data/videos/clip/clip.mp4") | found.find(f"{STYLIZED}/clip.mp4")).items():
+        title = name.split("/")[3] if name.startswith("results/") else "the film"
+        still = torch.from_numpy(next(read_frames(path))).permute(2, 0, 1) / 255
+        poster, video = data_uri("image/jpeg", encode_jpeg(still)), data_uri("video/mp4", path.read_bytes())
+        panels.append(Panel(poster, f"Moving: {title}.", title, video))
+    return Figure(panels, kind="row", columns=len(panels))
 
 
 def checkpoints(found: Results) -> Figure:
@@ -207,15 +202,17 @@ def both_versions(found: Results, pictures: Sequence[Optimised]) -> Figure:
     for each in pictures:
         stylised = f"results/style/stylized/{each.painting}/photos/{each.photo}.jpg"
         if network := found.files.get(stylised):
-            slow = replace(each.picture, title="by optimisation (Version 1)")
-            fast = picture(network, "The photo, stylised by a network.", "by a network (Version 2)")
+            slow = replace(each.picture, title="by optimisation")
+            fast = picture(network, "The photo, stylised by a network.", "by a network")
             rows += [each.style, each.content, slow, fast]
     return Figure(rows, kind="row", columns=4)
 
 
 def paintings_and_results(pictures: Sequence[Optimised]) -> Figure:
     """Each painting, the photo, and the photo in its style."""
-    rows = [panel for each in pictures for panel in (each.style, each.content, each.picture)]
+    rows = []
+    for each in pictures:
+        rows += [each.style, each.content, replace(each.picture, title="by optimisation")]
     return Figure(rows, kind="row", columns=3)
 
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from itertools import takewhile
 from pathlib import Path
 
 import mlflow
@@ -48,7 +49,7 @@ def test_runs_are_served_until_the_interrupt(empty_database):
     port = free_port()
     with subprocess.Popen(
         [sys.executable, "-m", "pipelines", "ui", "--port", str(port)],
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "DISPLAY": ":0", "BROWSER": "echo opened %s"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -63,13 +64,16 @@ def test_runs_are_served_until_the_interrupt(empty_database):
                 return False
 
         wait_until(answers, "MLflow answers")
+        lines = iter(ui.stdout.readline, "")
+        output = "".join(takewhile(lambda line: "ShareKey=charts" not in line or "opened" not in line, lines))
         descendants = psutil.Process(ui.pid).children(recursive=True)
         os.killpg(ui.pid, signal.SIGINT)  # as a terminal does
-        output, _ = ui.communicate(timeout=PATIENCE_S)
+        output += ui.communicate(timeout=PATIENCE_S)[0]
     assert ui.returncode == 0
     assert "Traceback" not in output
     start = rf"http://localhost:{port}/#/experiments"
     assert re.search(rf"^MLflow: {start}\?workflowType=machine_learning$", output, re.MULTILINE)
+    assert re.search(rf"^opened {start}/{identifier}/runs\?\S*ShareKey=table\b", output, re.MULTILINE)
     for view in ("table", "charts"):
         assert re.search(rf"{view}: {start}/{identifier}/runs\?\S*ShareKey={view}\b", output)
     assert not psutil.wait_procs(descendants, timeout=PATIENCE_S)[1]

@@ -70,8 +70,8 @@ def test_everything_is_in_the_page_itself(drawn):
 
 def test_agents_in_motion_wait_for_the_reader(drawn):
     *videos, film, stylised = re.findall(r"<video[^>]*>", drawn[0])
-    assert 'aria-label="Swirls, moving."' in stylised
-    assert 'aria-label="Film, moving."' in film
+    assert 'aria-label="Moving: swirls."' in stylised
+    assert 'aria-label="Moving: the film."' in film
     for video, environment in zip(videos, ("HalfCheetah", "Hopper"), strict=True):
         (content,) = re.findall('src="data:video/mp4;base64,([^"]*)', video)
         assert base64.b64decode(content) == f"{environment} in motion".encode()
