@@ -14,6 +14,7 @@ for (const id of [...BLENDING, "stroke", "brush-size", "camera-share", "force"])
     event.target.nextElementSibling.textContent = `${event.target.value} ${id === "force" ? "N" : "%"}`;
     if (BLENDING.includes(id)) blendAll();
   });
+byId("large").addEventListener("click", () => byId("large").close());
 for (const id of ["mix-first", "mix-second"]) byId(id).addEventListener("change", mix);
 
 try {

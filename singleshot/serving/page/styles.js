@@ -42,6 +42,18 @@ function place(name, tag, kind, where = "styles") {
   return { canvas, caption };
 }
 
+/** Show a result at full size when it is clicked. */
+function openable(canvas, name) {
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "enlarge" });
+  canvas.replaceWith(button); button.append(canvas);
+  button.setAttribute("aria-label", `Show ${name} large`);
+  button.addEventListener("click", () => {
+    const image = byId("large").querySelector("img");
+    image.src = canvas.toDataURL(); image.alt = `The picture in ${name}, large`;
+    byId("large").showModal();
+  });
+}
+
 /** A link that saves the canvas as it is when it is clicked. */
 function saving(canvas, name) {
   const link = Object.assign(document.createElement("a"), { href: "#", className: "save", textContent: "Download" });
@@ -81,7 +93,7 @@ export async function again(styles, number = picture.number) {
       if (stale()) return;
       const time = `${Math.round(performance.now() - start)} ms`;
       const { canvas, caption } = place(style.name, "styled", "dense");
-      caption.querySelector(".time").textContent = time;
+      caption.querySelector(".time").textContent = time; openable(canvas, style.name);
       const below = Object.assign(document.createElement("span"), { className: "of" });
       if (style.painting) below.append(painting(style.name));
       below.append(saving(canvas, style.name)); caption.append(below);
@@ -93,7 +105,7 @@ export async function again(styles, number = picture.number) {
     }
   }
   offerMix();
-  say("style-status", `${results.length} of ${styles.length} styles.`);
+  say("style-status", `Shown in ${results.length} of ${styles.length} styles.`);
 }
 
 /** Offer the styles that drew the picture for mixing, first those that were chosen before. */
@@ -107,7 +119,7 @@ function offerMix() {
   byId("mixed").replaceChildren();
   if (!names.length) return;
   const { canvas, caption } = place("Both styles", "mixed", "dense", "mixed");
-  caption.append(saving(canvas, "both-styles"));
+  openable(canvas, "both styles"); caption.append(saving(canvas, "both-styles"));
   mix();
 }
 
