@@ -79,9 +79,7 @@ def check_config() -> None:  # noqa: D103
     print(f"params.yaml: profile {config.profile}, up to date with conf/")
 
 
-@command(
-    "params profile=smoke executor=local", "params 'offline_rl.sweep.seeds=[0,1,2]'", panel=CONFIGURATION
-)
+@command("params profile=smoke executor=local", "params 'offline_rl.sweep.seeds=[0,1,2]'")
 def params(
     overrides: Annotated[
         list[str] | None,
@@ -146,6 +144,10 @@ def study(
     from pipelines.cli.study import run_study
 
     run_study(output, experiments or ())
+
+
+# People's own commands come first, and last the stages, which `dvc repro` runs.
+app.registered_commands.sort(key=lambda each: ["Tools", CONFIGURATION, "Stages"].index(each.rich_help_panel))
 
 
 def main() -> None:

@@ -51,8 +51,9 @@ Number = Annotated[float, Field(ge=-MAX_FLOAT32, le=MAX_FLOAT32, allow_inf_nan=F
 class ActRequest(BaseModel):
     """A state, and who acts in it."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", use_attribute_docstrings=True)
     state: Annotated[list[Number], Field(max_length=10_000)]
+    """What the environment observes: as many numbers as the policy's input in `GET /models`."""
     policy: str | None = None
     """A name from `GET /models`; by default the first policy of the environment."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
@@ -179,9 +180,18 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
     async def policies_of(environment: str) -> dict[str, Policy]:
         return policies[_known("environment", environment, policies)]
 
-    @app.post("/act/{environment}", response_model=ActAnswer, openapi_extra=ACT, max_body_size=STATE_BYTES)
+    @app.post(
+        "/act/{environment}",
+        summary="An agent's action in a state",
+        response_model=ActAnswer,
+        openapi_extra=ACT,
+        max_body_size=STATE_BYTES,
+    )
     async def act(request: Request) -> Response:  # what FastAPI does for arguments takes a fifth of the time
-        """The action of a trained agent in a state."""
+        """The action that a trained agent takes in a state of its environment, e.g. HalfCheetah.
+
+        `GET /models` says what a policy takes and gives. The answer has the action, and who chose it.
+        """
         there = await policies_of(request.path_params["environment"])
         asked = ActRequest.model_validate_json(await request.body())
         name = next(iter(there)) if asked.policy is None else asked.policy

@@ -89,6 +89,9 @@ def test_a_picture_is_seen_in_every_style_and_the_sliders_blend_it(page):
     assert np.array_equal(shown(page, 0), pixels)
     assert np.array_equal(shown(page, 1), 255 - pixels)
     assert page.locator("#styles figcaption").nth(1).inner_text().split()[:2] == ["swirls", "styled"]
+    page.get_by_role("button", name="Show swirls large").click()
+    page.get_by_role("dialog").get_by_role("img", name="swirls").wait_for()
+    page.keyboard.press("Escape")
     slide(page, "#strength", 50)
     assert np.abs(shown(page, 1) - 127.5).max() <= 1
     slide(page, "#strength", 100)
