@@ -147,7 +147,9 @@ def study(
 
 
 # People's own commands come first, and last the stages, which `dvc repro` runs.
-app.registered_commands.sort(key=lambda each: ["Tools", CONFIGURATION, "Stages"].index(each.rich_help_panel))
+app.registered_commands.sort(
+    key=lambda each: {"Tools": 0, CONFIGURATION: 1}.get(str(each.rich_help_panel), 2)
+)
 
 
 def main() -> None:

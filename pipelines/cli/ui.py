@@ -39,15 +39,16 @@ def serve_runs(port: int) -> None:
     server = without_secrets(uri).rstrip("/") if has_server else f"http://localhost:{port}"
     # MLflow's own start is its pages for language models.
     print(f"MLflow: {server}/#/experiments?workflowType=machine_learning")
-    views = ("table", "charts") if training else ()
-    pages = {view: f"{server}/{address(training.experiment_id, view)}" for view in views}
-    for view, page in pages.items():
-        # Past the filter of secrets, which would take a view's `ShareKey` for one.
-        print(f"agents, {view}: {page}", file=sys.__stdout__)
+    pages = []
+    if training:
+        for view in ("table", "charts"):
+            pages.append(f"{server}/{address(training.experiment_id, view)}")
+            # Past the filter of secrets, which would take a view's `ShareKey` for one.
+            print(f"agents, {view}: {pages[-1]}", file=sys.__stdout__)
     # Without a desktop, the browser would be a terminal's.
     if sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         own = None if has_server else port
-        threading.Thread(target=_open, args=(own, list(pages.values())), daemon=True).start()
+        threading.Thread(target=_open, args=(own, pages), daemon=True).start()
     if not has_server:
         print("Ctrl-C ends it", flush=True)
         # One worker instead of four, as SQLite has one writer; and no jobs, which judge language models.
