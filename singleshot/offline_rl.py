@@ -47,7 +47,7 @@ from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import ARRAYS, Transitions
-from singleshot.rl.environments import Environment, spaces_of
+from singleshot.rl.environments import Environment, playing, spaces_of
 from singleshot.rl.evaluation.play import FIRST_EPISODE, evaluate
 from singleshot.rl.networks import AnyNetwork
 from singleshot.rl.randomness import Randomness
@@ -246,20 +246,19 @@ class Agent:
         """Train for some updates, or for some more; a pruned agent computes with kept weights alone on a CPU.
 
         A training that Ctrl-C interrupted goes on when it is called again, to the same agent. Further updates
-        of a trained agent continue as if all had been asked for at once; but masks that change during
-        training (`set`, `rigl`, `gradual`, `finetuned`) stay as they are, and a learning rate that falls
-        jumps to its place in the whole of all updates. An agent that was loaded, or gets other data, keeps
-        networks and masks; optimisers, target networks, learning rates, batches and `losses` begin anew.
+        continue as if all had been asked for at once; but masks that change during training (`set`, `rigl`,
+        `gradual`, `finetuned`) stay as they are, and a learning rate that falls takes its place among all
+        updates. An agent that was loaded, or gets other data, keeps networks and masks; optimisers, target
+        networks, learning rates, batches and `losses` begin anew.
 
         Args:
             updates: number of updates to make, each on a batch.
-            data: what to train on from now on; by default what it was trained on before, which a loaded agent
-                doesn't know. Sizes and bounds of actions are the same.
+            data: what to train on from now on; by default the data before, which a loaded agent doesn't know.
             progress: whether to show a bar.
 
         Raises:
             UserError: the number is not whole or less than 1, a loss is no longer finite, or there are no
-                data, or data that don't suit the agent.
+                data, or data of other sizes or bounds of actions than the agent's.
         """
         if data is not None and data.transitions is not self._transitions:
             self._train_on(data.transitions)
@@ -293,17 +292,13 @@ class Agent:
 
     def _train_on(self, transitions: Transitions) -> None:
         """Have these data from now on."""
-        own, given = self._algorithm, (transitions.state_size, transitions.action_size)
-        if given != (own.state_size, own.action_size):
+        own, bounds = self._algorithm, self._agent.bounds if self._agent else transitions.bounds
+        wanted = own.state_size, own.action_size, bounds
+        if (transitions.state_size, transitions.action_size, transitions.bounds) != wanted:
+            low, high = (bounds.low, bounds.high) if bounds else (-1, 1)
             raise UserError(
-                f"data has states of {given[0]} numbers and actions of {given[1]}, this agent takes "
-                f"{own.state_size} and {own.action_size}"
-            )
-        if self._agent and transitions.bounds != self._agent.bounds:
-            low, high = dataclasses.astuple(self._agent.bounds) if self._agent.bounds else (-1, 1)
-            raise UserError(
-                "data has actions of other bounds than the agent; make it by "
-                f"Dataset(…, action_low={low}, action_high={high})"
+                f"data doesn't suit the agent: it takes states of {wanted[0]} numbers, and {wanted[1]} for "
+                f"actions, by Dataset(…, action_low={low}, action_high={high})"
             )
         self._transitions = transitions
         self._data = ReplayBuffer(transitions, self._device, own.config.normalize_states)
@@ -370,14 +365,17 @@ class Agent:
         if not isinstance(actions, gymnasium.spaces.Box) or actions.shape != wanted:
             raise UserError(f"{environment}: its actions are {actions}, this agent's have shape {wanted}")
         returns = np.zeros(episodes)
-        for episode in range(episodes):
-            observation, _ = environment.reset(seed=FIRST_EPISODE + episode)
-            ended = False
-            while not ended:
-                action = player.act(observation).clip(actions.low, actions.high)
-                observation, reward, terminated, truncated, _ = environment.step(action)
-                returns[episode] += float(reward)
-                ended = terminated or truncated
+        with playing(environment):
+            for episode in range(episodes):
+                observation, _ = environment.reset(seed=FIRST_EPISODE + episode)
+                ended = False
+                while not ended:
+                    action = player.act(observation).clip(actions.low, actions.high)
+                    observation, reward, terminated, truncated, _ = environment.step(action)
+                    returns[episode] += float(reward)
+                    ended = terminated or truncated
+        if not np.isfinite(returns).all():
+            raise UserError(f"environment {environment}: its rewards are not finite; correct it")
         return returns
 
     @checked

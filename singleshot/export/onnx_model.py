@@ -152,7 +152,7 @@ def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> O
         )
         metadata = session.get_modelmeta().custom_metadata_map
     except Exception as error:  # onnxruntime's own kinds share no base but this
-        raise UserError(f"{path}: not a whole ONNX file ({in_a_line(error)}); export it again") from error
+        raise UserError(f"{path}: onnxruntime can't load it ({in_a_line(error)}); export it again") from error
     return OnnxModel(path, _card(path, metadata), session)
 
 

@@ -2,7 +2,8 @@
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -174,6 +175,18 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
     if (low == -1).all() and (high == 1).all():
         return made
     return RescaleAction(made, np.float32(-1), np.float32(1))
+
+
+@contextmanager
+def playing(environment: object) -> Iterator[None]:
+    """Raise a :class:`UserError` where an environment fails, or doesn't return what Gymnasium's do."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        fix = "see what reset and step of a gymnasium.Env have to return"
+        raise UserError(f"environment {environment} failed ({in_a_line(error)}); {fix}") from error
 
 
 def bounds_of(made: Env) -> ActionBounds:

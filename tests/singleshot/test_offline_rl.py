@@ -378,7 +378,7 @@ def test_mistakes_are_one_line(data, caplog):
         "'snap'": lambda: made("BC", data).prune("snap", 0.5),
         "prune: iterations is 0": lambda: made("BC", data).prune("snip", 0.9, iterations=0),
         "prune before fit": lambda: trained.prune("snip", 0.5),
-        "data has states of 2 numbers": lambda: trained.fit(5, other),
+        "it takes states of 5 numbers": lambda: trained.fit(5, other),
         "updates is 2.5": lambda: made("BC", data).fit(2.5),
         "has not been trained": lambda: made("BC", data).act(states),
         "environment is 3": lambda: trained.evaluate(3),
@@ -414,6 +414,8 @@ def test_an_environment_of_ones_own_is_played_as_it_is():
         np.testing.assert_allclose(agent.evaluate(own, episodes=2), expected, rtol=1e-4)
     doubled = gymnasium.wrappers.TransformReward(make(), lambda reward: 2 * reward)
     np.testing.assert_allclose(agent.evaluate(doubled, episodes=2), 2 * expected, rtol=1e-4)
+    with pytest.raises(UserError, match=r"failed \(TypeError"):
+        agent.evaluate(gymnasium.wrappers.TransformReward(make(), lambda _: None))
     with pytest.raises(UserError, match=r"Pendulum.*\(6,\)"):
         agent.evaluate(gymnasium.make("Pendulum-v1"))
 

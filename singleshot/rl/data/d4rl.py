@@ -15,12 +15,6 @@ from singleshot.rl.data.transitions import Recording, Transitions
 from singleshot.rl.environments import Environment, known_spaces
 
 REQUIRED = ("observations", "actions", "rewards", "terminals")
-FIXES = {
-    "plugin": "it is compressed by a filter that HDF5 lacks: pip install hdf5plugin",
-    "filter": "it is compressed by a filter that HDF5 lacks: pip install hdf5plugin",
-    "h5clear": "a writer left it open: run h5clear -s on it",
-}
-"""What mends files that HDF5 can't read, by words of its message."""
 OPTIONAL = ("next_observations", "timeouts", "episode_terminals")
 
 
@@ -93,8 +87,11 @@ def _read(path: Path) -> dict[str, Any]:
     except UserError:
         raise
     except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …
-        said = in_a_line(error)
-        fix = next((fix for words, fix in FIXES.items() if words in said), "give another copy of it")
+        said, fix = in_a_line(error), "give another copy of it"
+        if "plugin" in said or "filter" in said:
+            fix = "it is compressed by a filter that HDF5 lacks: pip install hdf5plugin"
+        elif "h5clear" in said:
+            fix = "a writer left it open: run h5clear -s on it"
         raise UserError(f"{path}: HDF5 can't read it ({said}); {fix}") from error
 
 

@@ -18,7 +18,7 @@ from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError
-from singleshot.rl.environments import Env, Environment, bounds_of, make_environment
+from singleshot.rl.environments import Env, Environment, bounds_of, make_environment, playing
 from singleshot.rl.evaluation.episode import PlayedEpisode
 
 LEAST_SHARE = 16
@@ -127,24 +127,29 @@ class _Share:
 
     def reset(self) -> NDArray[np.float32]:
         """Begin new episodes from their seeds; return first observations (environments, state)."""
-        pairs = zip(self.environments, self.seeds, strict=True)
-        observations = [environment.reset(seed=seed)[0] for environment, seed in pairs]
+        observations = np.empty((len(self.seeds), self.state_size), np.float32)
+        with playing(self.environment.id):
+            for i, (environment, seed) in enumerate(zip(self.environments, self.seeds, strict=True)):
+                observation, _ = environment.reset(seed=seed)
+                observations[i] = np.reshape(observation, self.state_size)
         self.positions = {i: [_position(self.environments[i])] for i in self.kept}
         self.rewards: dict[int, list[float]] = {i: [] for i in self.kept}
         self.fell = dict.fromkeys(self.kept, False)
-        return np.array(observations, dtype=np.float32)
+        return observations
 
     def step(self, positions: NDArray[np.intp], actions: NDArray[np.float32]) -> Step:
         """Take actions (n, action) in the environments at `positions`."""
         observations = np.empty((len(positions), self.state_size), dtype=np.float32)
         rewards, ended = np.empty(len(positions)), np.empty(len(positions), dtype=np.bool_)
-        for i, position in enumerate(positions):
-            observations[i], reward, terminated, truncated, _ = self.environments[position].step(actions[i])
-            rewards[i], ended[i] = float(reward), terminated or truncated
-            if position in self.positions:
-                self.positions[position].append(_position(self.environments[position]))
-                self.fell[position] = terminated
-                self.rewards[position].append(float(reward))
+        with playing(self.environment.id):
+            for i, position in enumerate(positions):
+                own = self.environments[position]
+                observations[i], reward, terminated, truncated, _ = own.step(actions[i])
+                rewards[i], ended[i] = float(reward), terminated or truncated
+                if position in self.positions:
+                    self.positions[position].append(_position(own))
+                    self.fell[position] = terminated
+                    self.rewards[position].append(float(reward))
         return observations, rewards, ended
 
     def episodes(self) -> dict[int, PlayedEpisode]:

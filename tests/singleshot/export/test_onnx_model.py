@@ -70,6 +70,6 @@ def test_files_that_are_no_graphs_of_this_project(read, graph, tmp_path):
     with pytest.raises(UserError, match=r"odd\.onnx: exported by another version of this project"):
         read(tmp_path / "odd.onnx")
     (tmp_path / "cut.onnx").write_bytes(graph.SerializeToString()[:-7])
-    with pytest.raises(UserError, match=r"cut\.onnx: not a whole ONNX file") as caught:
+    with pytest.raises(UserError, match=r"cut\.onnx: (not a whole|onnxruntime can't)") as caught:
         read(tmp_path / "cut.onnx")
     assert "\n" not in str(caught.value)
