@@ -508,7 +508,7 @@ def parts(study: Study) -> dict[str, str]:
         "narrow": narrow_table(study),
         "sparsities": table(agents[agents["pruner"] != "dense"], ["sparsity"], by_sparsity),
         "scored": table(agents[agents["pruner"] == "snip"], ["masks"], by_states),
-        "layers": table(five, MASK, layerwise),
+        "layers": table(five[~five["training"].str.endswith(" updates")], MASK, layerwise),
         "blind": blind_table(study),
         "ways": table(five, MASK, pruned("snip", "small", "erk", "set", "rigl", "gradual", "finetuned")),
         "length": table(agents, ["training"], by_length),
@@ -545,18 +545,18 @@ def narrow_table(study: Study) -> str:
 
 
 def blind_table(study: Study) -> str:
-    """Number of state coordinates that an MLP does not read, at 95 % sparsity, where it is 0.5 or more."""
+    """Number of state coordinates that MLPs do not read, at 95 % sparsity, where it is 0.5 or more."""
     layers = study.layers[(study.layers["sparsity"] == 0.95) & (study.layers["masks"] == "")]
     layers = layers[layers["states_total"] > 0].assign(blind=layers["states_total"] - layers["states_kept"])
     layers = layers.drop_duplicates([*CASE, *MASK, "part", "seed"])
     rows, shown = [], ("snip", "snip-shuffled", "grasp", "random")
-    for at, own in layers.groupby(["environment", "kind", "part", "states"]):
+    for at, own in layers.groupby(["environment", "kind", "states"]):
         means = own.groupby("pruner")["blind"].mean().reindex(shown)
         if means.max() < 0.5:
             continue
         cells = ["" if np.isnan(mean) else f"{mean:.1f}" for mean in means]
         rows.append((", ".join(at), f"{own['states_total'].iloc[0]:.0f}", *cells))
-    return markdown(["MLP", "coordinates", *(NAMES.get(each, each) for each in shown)], rows)
+    return markdown(["agents", "coordinates", *(NAMES.get(each, each) for each in shown)], rows)
 
 
 def progress(study: Study) -> dict[str, tuple[int, int]]:
