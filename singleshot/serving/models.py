@@ -110,7 +110,7 @@ def _graph(name: str, source: Path) -> Path:
         from singleshot.export.to_onnx import card_of, to_onnx
 
         print(f"{name}: exported as ONNX, once", flush=True)
-        network = open_network(source, "compacted" if source.suffix == ".packed" else "dense")
+        network = open_network(source, "dense" if name.startswith("styles/") else "compacted")
         card = card_of(network, name, f"singleshot {__version__}", source)
         with whole_file(graph) as partial:
             onnx.save(to_onnx(network, card, OPSET), partial)

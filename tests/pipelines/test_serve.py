@@ -215,8 +215,8 @@ def test_a_cluster_serves_the_same_application_and_replaces_a_replica(cluster, t
             assert act(address).json()["action"] == pytest.approx(bc_action([0.0] * STATE).tolist(), abs=1e-6)
             content = photo()
             assert np.array_equal(pixels_of(stylize(address, content).content), 255 - pixels_of(content))
+            wait_until(lambda: len(running()) == 2, "both replicas run")
             first = running()
-            assert len(first) == 2
             with asking_on(address) as answered:
                 next(iter(first)).kill()
                 # So Ray Serve calls what has fewer replicas than it should; it is no end of anything.
