@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 
-import numpy as np
 import pandas
 import pytest
 import typer
@@ -16,7 +15,6 @@ from checkouts import ROOT
 from pages import blocks
 
 import pipelines.cli.app as command_line
-import singleshot
 from pipelines.config import reference
 from pipelines.config.params import Config
 from singleshot.command.app import app
@@ -130,24 +128,6 @@ def test_the_readme_is_short_and_its_python_runs_line_by_line(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, input=code, capture_output=True, text=True, check=True)
     assert "Traceback" not in done.stderr, done.stderr
     assert re.search(r"^all +315 of +6,300 +5.00%$", done.stdout, re.MULTILINE)
-
-
-def test_the_python_of_the_page_on_runs_runs_on_own_data(tmp_path, monkeypatch):
-    """With data of one's own, and fewer updates."""
-    (code,) = (block.text for block in blocks("runs") if block.language == "py")
-    monkeypatch.chdir(tmp_path)
-    rng, n = np.random.default_rng(0), 300
-    names = {
-        "singleshot": singleshot,
-        "observations": rng.normal(size=(n, 5)),
-        "actions": rng.uniform(-1, 1, size=(n, 2)),
-        "rewards": rng.normal(size=n),
-        "next_observations": rng.normal(size=(n, 5)),
-        "terminals": np.arange(n) % 100 == 99,
-        "observation": rng.normal(size=5),
-    }
-    exec(code.replace("updates=25_000", "updates=20"), names)
-    assert (tmp_path / "agent.safetensors").exists()
 
 
 @pytest.mark.parametrize("recipe", [recipe.text for recipe in RECIPES if not recipe.path])
