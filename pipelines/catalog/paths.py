@@ -50,7 +50,6 @@ SCORES = Path(results.SCORES.path)
 HELDOUT = Path(results.HELDOUT.path)
 """Losses of agents without an environment on data that they were not trained on."""
 STATISTICS = Path(results.STATISTICS.path)
-PROFILES = Path(results.PROFILES.path)
 ANIMATIONS = Path("results/offline_rl/animations")
 EVALUATION = Path("results/offline_rl/evaluation.json")
 LAYERS = Path(results.LAYERS.path)
@@ -64,7 +63,7 @@ QUALITY = Path(results.QUALITY.path)
 ITERATIONS = Path("results/style/iterations.csv")
 SPEED = Path(results.SPEED.path)
 
-EXPORTS = Path(results.EXPORTS.path)
+EXPORTS = Path("results/deployment/exports.csv")
 TIMINGS = Path(results.TIMINGS.path)
 CLASSIFICATION = Path(results.CLASSIFICATION.path)
 

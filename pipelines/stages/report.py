@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from pipelines.catalog.paths import EVALUATION, PROFILES, REPORT, SCORES, STATISTICS
+from pipelines.catalog.paths import EVALUATION, REPORT, SCORES, STATISTICS
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -19,15 +19,12 @@ from tasks.reporting.scores import evaluate_scores
 OWN_RECORD = PROVENANCE / "report" / "report.json"
 
 
-@step("evaluate", tables=(STATISTICS, PROFILES))
+@step("evaluate", tables=(STATISTICS,))
 def evaluate(work: Work, config: Config) -> None:
-    """Estimate how much of the score pruned agents keep, with intervals over environments and seeds.
-
-    The estimates are in `statistics.csv`, performance profiles in `profiles.csv`.
-    """
+    """Estimate how much of the score pruned agents keep, with intervals over environments and seeds."""
     cell = Cell("statistics", evaluate_scores, config.offline_rl.statistics, {"scores": SCORES})
     (directory,) = work.compute([cell])
-    for path in (STATISTICS, PROFILES, EVALUATION):
+    for path in (STATISTICS, EVALUATION):
         shutil.copyfile(directory / path.name, path)
 
 

@@ -21,13 +21,6 @@ PREPARATION = {
 REASON_CHARACTERS = 90
 MOST_PANELS = 6
 """Greatest number of panels, one per policy and threads; the table of milliseconds has all policies."""
-EXPORTS = {
-    ("dense", False): "dense",
-    ("masked", False): "pruned, with its zeros",
-    ("masked", True): "pruned, sparse initialisers",
-    ("compacted", False): "pruned, compacted",
-}
-"""The kinds of ONNX files: form, and whether initialisers are sparse."""
 PAIRS = Chart("dots", "ms per call (median)", alt="Milliseconds of {} on each runtime.", log="x")
 SPEEDUPS = Chart(
     "dots",
@@ -62,18 +55,6 @@ def zeros_and_compacted(pairs: pandas.DataFrame) -> Figure:
     shown = rows[["model", "threads"]].drop_duplicates().head(MOST_PANELS)
     long = rows.merge(shown).melt(["model", "threads", "y"], list(FORMS), "series", "x")
     return PAIRS.figure(long, FORMS, ["model", "threads"])
-
-
-def exported_bytes(found: Results) -> list[Row]:
-    """Sizes of the policies' ONNX files, means over agents."""
-    exports = found.table(results.EXPORTS)
-    policies = exports[exports["kind"] == "policy"]
-    agents = policies["model"].str.split("/").str[:2].str.join(" ")
-    mean = policies.groupby([agents, "form", "sparse_initializers"])["bytes"].mean() / 1e6
-    return [
-        {"policy": policy, "file": EXPORTS[form, sparse], "MB": number(megabytes)}
-        for (policy, form, sparse), megabytes in mean.items()
-    ]
 
 
 def speedups(timed: pandas.DataFrame) -> pandas.DataFrame:

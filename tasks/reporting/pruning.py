@@ -51,7 +51,6 @@ RETENTION = Chart(
     share="x",
     mark=1,
 )
-PROFILES = Chart("lines", "D4RL score τ", "runs above τ", "Performance profiles of {}.")
 LEARNING = Chart("lines", "gradient updates", "D4RL score", "D4RL score of {} by updates.", "y")
 SPARSITY = Chart("lines", "sparsity in %", "D4RL score", "D4RL score of {} by sparsity.", "xy")
 LAYERS = Chart("dots", "weights left", alt="Weights left in each layer of {} by pruner.", share="x", log="X")
@@ -172,15 +171,6 @@ def retention(top: pandas.DataFrame) -> Figure:
     rows = top.rename(columns=bounds).assign(y=top["environment"].map(_environment))
     rows = rows.sort_values("environment", key=lambda own: own.replace(ALL, "~"), kind="stable")
     return RETENTION.figure(rows, pruner_keys(rows["series"]), ["algorithm"])
-
-
-def performance_profiles(found: Results) -> Figure:
-    """The fraction of runs above each score, dense and at the highest sparsity."""
-    profiles = found.table(results.PROFILES)
-    shown = profiles[profiles["sparsity"].isin([0, profiles["sparsity"].max()])].sort_values("score")
-    bounds = {"fraction_low": "low", "fraction_high": "high"}
-    rows = shown.rename(columns={"score": "x", "fraction": "y", "pruner": "series", **bounds})
-    return PROFILES.figure(rows, pruner_keys(rows["series"]), ["algorithm"])
 
 
 def heldout_losses(found: Results) -> list[Row]:

@@ -35,7 +35,6 @@ class ResultTable:
 SCORES = ResultTable("results/offline_rl/scores.csv", "tasks.train_agents:ScoreRow")
 HELDOUT = ResultTable("results/offline_rl/heldout.csv", "tasks.train_agents:HeldoutRow")
 STATISTICS = ResultTable("results/offline_rl/statistics.csv", "tasks.reporting.scores:StatisticsRow")
-PROFILES = ResultTable("results/offline_rl/profiles.csv", "tasks.reporting.scores:ProfileRow")
 LAYERS = ResultTable("results/pruning/layers.csv", "tasks.prune_agent:LayerRow")
 SIZES = ResultTable("results/sparse/sizes.csv", "tasks.measure_sizes:SizeRow")
 QUANTIZED = ResultTable("results/sparse/quantized.csv", "tasks.quantize_agent:QuantizedRow")
@@ -43,11 +42,9 @@ STUDIES = ResultTable("results/style/studies.csv", "tasks.transfer_style:History
 SPEED = ResultTable("results/style/speed.csv", "tasks.measure_styles:SpeedRow")
 QUALITY = ResultTable("results/style/quality.csv", "tasks.measure_styles:QualityRow")
 TIMINGS = ResultTable("results/deployment/timings.csv", "tasks.benchmark:TimingRow")
-EXPORTS = ResultTable("results/deployment/exports.csv", "tasks.export:ExportRow")
 CLASSIFICATION = ResultTable("results/deployment/classification.csv", "tasks.benchmark:AnswerRow")
 TABLES = (
-    SCORES, HELDOUT, STATISTICS, PROFILES, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, TIMINGS,
-    EXPORTS, CLASSIFICATION,
+    SCORES, HELDOUT, STATISTICS, LAYERS, SIZES, QUANTIZED, STUDIES, SPEED, QUALITY, TIMINGS, CLASSIFICATION,
 )  # fmt: skip
 ANIMATIONS = "results/offline_rl/animations/*/*/"
 """Directories with `animation.mp4` and a picture of it, `still.jpg`, for each environment and algorithm."""
@@ -60,7 +57,6 @@ PICTURES = (
     "results/style/stylized/*/clip.mp4",
     "results/style/stylized/*/large/*.jpg",
     "results/style/stylized/*/photos/*.jpg",
-    "models/styles/*/contact_sheet.jpg",
 )
 PROVENANCE = "results/provenance/*/*.json"
 FILES = (*(table.path for table in TABLES), *PICTURES, PROVENANCE)

@@ -7,7 +7,7 @@ where the standard error over the 50 episodes of the very last one is 0.7 in the
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from tasks.reporting.statistics import (
     BootstrapConfig,
     bootstrap_interval,
     interquartile_mean,
-    performance_profile,
     retention,
 )
 
@@ -89,39 +88,19 @@ class StatisticsRow:
     """Standard deviation between these evaluations in points, as the mean over runs; empty for one."""
 
 
-@dataclass(frozen=True)
-class ProfileRow:
-    """A row of profiles.csv: a point of a variant's performance profile over all environments and seeds."""
-
-    algorithm: str
-    pruner: str
-    sparsity: float
-    score: float
-    fraction: float
-    """Fraction of the runs that score more than `score`."""
-    fraction_low: float | None
-    fraction_high: float | None
-
-
 @per_job
 def evaluate_scores(job: Job) -> Iterator[Event]:
     """Estimate how well a job's agents do from its `scores` (a `scores.csv`) and :class:`BootstrapConfig`.
 
-    The output gets `statistics.csv` (:class:`StatisticsRow`), `profiles.csv` (:class:`ProfileRow`, at every
-    integer score from the lowest to the highest) and `evaluation.json`, the retention at the highest sparsity
-    by environment, algorithm and pruner. The values of `evaluation.json` are also the metrics.
+    The output gets `statistics.csv` (:class:`StatisticsRow`) and `evaluation.json`, the retention at the
+    highest sparsity by environment, algorithm and pruner. Its values are also the metrics.
 
     Raises:
         UserError: an agent has no score for an environment and a seed for which others have one.
     """
     scores = _read(job.inputs["scores"])
-    rows: list[StatisticsRow] = []
-    profiles: Iterable[ProfileRow] = ()
-    if len(scores):  # there are none if no agent has an environment
-        rows = list(_statistics(scores, job.params))
-        profiles = _profiles(scores["d4rl_score"].unstack(RUN), job.params)
+    rows = list(_statistics(scores, job.params)) if len(scores) else []  # none if no agent has an environment
     write_csv(job.output / "statistics.csv", StatisticsRow, rows)
-    write_csv(job.output / "profiles.csv", ProfileRow, profiles)
     pruned = [row for row in rows if row.pruner != DENSE]
     top = [row for row in pruned if row.sparsity == max(each.sparsity for each in pruned)]
     summary = {
@@ -189,14 +168,3 @@ def _retention(
     if dense.min() <= 0:
         return estimate, None, None
     return estimate, *_bounds(bootstrap_interval(retention, pruned, dense, config=bootstrap))
-
-
-def _profiles(runs: pandas.DataFrame, bootstrap: BootstrapConfig) -> Iterator[ProfileRow]:
-    thresholds = np.arange(np.floor(runs.min(axis=None)), np.ceil(runs.max(axis=None)) + 1)
-    for (algorithm, pruner, sparsity), row in runs.iterrows():
-        scores = row.unstack("seed").to_numpy()
-        fractions = performance_profile(scores, thresholds)
-        bounds = bootstrap_interval(lambda s: performance_profile(s, thresholds), scores, config=bootstrap)
-        lows, highs = bounds or ([None] * len(thresholds),) * 2
-        for score, fraction, low, high in zip(thresholds, fractions, lows, highs, strict=True):
-            yield ProfileRow(algorithm, pruner, sparsity, score, fraction, low, high)

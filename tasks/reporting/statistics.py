@@ -58,11 +58,6 @@ def _of_each_environment(scores: Array) -> Array:
     return interquartile_mean(scores[..., np.newaxis, :])
 
 
-def performance_profile(scores: Array, thresholds: Array) -> Array:
-    """Fraction of runs that score more than each of T thresholds, (..., M, N) to (T, ...)."""
-    return np.stack([(scores > threshold).mean(axis=(-2, -1)) for threshold in thresholds])
-
-
 def bootstrap_interval(
     statistic: Callable[..., Array], *scores: Array, config: BootstrapConfig
 ) -> tuple[Array, Array] | None:

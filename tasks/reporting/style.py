@@ -128,12 +128,6 @@ def films(found: Results) -> Figure:
     return Figure(panels, kind="row", columns=len(panels))
 
 
-def checkpoints(found: Results) -> Figure:
-    """One photo, stylised by all checkpoints of each network's training."""
-    alt = "One photo, stylised by each checkpoint of style {}."
-    return Figure(_of_each_style(found, "models/styles/*/contact_sheet.jpg", alt, 480), kind="wide")
-
-
 def large_pictures(found: Results) -> Figure:
     """A large picture in each style, scaled down, and beside it the middle in full size."""
     halves = "Middle of the photo (left) and of the picture in style {} (right)."

@@ -16,7 +16,6 @@ AGENT = "environment algorithm pruner sparsity seed"
 COLUMNS = {
     "offline_rl/scores": f"{AGENT} update return_mean return_std d4rl_score episodes",
     "offline_rl/statistics": "environment algorithm pruner sparsity seeds score_iqm retention score_spread",
-    "offline_rl/profiles": "algorithm pruner sparsity score fraction fraction_low fraction_high",
     "pruning/layers": f"{AGENT} network part layer weights_total weights_kept",
     "sparse/sizes": "model network pruner sparsity seed format bytes ratio_to_dense entropy_bound_bytes",
     "sparse/quantized": f"{AGENT} values bytes return_mean d4rl_score episodes",

@@ -32,7 +32,6 @@ JPEG = (
     "results/style/stylized/swirls/photos/before_after.jpg",
     "results/style/stylized/swirls/large/picture.jpg",
     "results/style/stylized/swirls/large/detail.jpg",
-    "models/styles/swirls/contact_sheet.jpg",
     *(f"results/offline_rl/animations/{each}/bcq/still.jpg" for each in LOCOMOTION),
 )
 
@@ -53,9 +52,6 @@ def tables(seeds):
          score - 3 * far, score + 3 * far, score / 50, score / 50 - far / 10, score / 50 + far / 10, 2, 1.5)
         for environment, (i, pruner, sparsity) in product((*LOCOMOTION, "all"), variants)
         for score in (50 - 7.5 * i,)
-    )  # fmt: skip
-    yield results.PROFILES, "algorithm pruner sparsity score fraction", (
-        ("bcq", *variant, score, 1 - score / 100) for variant, score in product(VARIANTS, (0, 25, 50))
     )  # fmt: skip
     layers = ("environment", "algorithm", "network", "part", "layer", "pruner", "sparsity", "seed")
     yield results.LAYERS, " ".join((*layers, "weights_total", "weights_kept")), (
@@ -108,12 +104,6 @@ def tables(seeds):
     yield results.TIMINGS, (
         "model form batch size_px p50_ms runtime precision threads status reason version max_rel_error"
     ), [*timed, missing]  # fmt: skip
-    yield results.EXPORTS, "model kind form sparse_initializers bytes", (
-        (AGENT, "policy", "dense", False, 2_000_000),
-        (AGENT, "policy", "masked", False, 2_000_000),
-        (AGENT, "policy", "masked", True, 500_000),
-        (AGENT, "policy", "compacted", False, 1_250_000),
-    )  # fmt: skip
     answers = [
         ("chelsea", how, runtime, "ok", rank, first if rank == 1 else f"class {rank}", 0.375 / rank, True)
         for runtime, (how, first), rank in product(

@@ -108,7 +108,9 @@ def find_faces(picture: Frame) -> list[Face]:
     found, width = _detected(small), small.shape[1]
     in_mirror = _detected(np.ascontiguousarray(small[:, ::-1])) if found else []
     seen = [(width - left - side, top, side) for left, top, side in in_mirror]
-    sure = [face for face in found if any(_overlap(face, other) > 0.5 for other in seen)]
+    sure = [
+        face for face in found if any(np.abs(np.subtract(face, other)).max() < face[2] / 3 for other in seen)
+    ]
     return [(round(left / scale), round(top / scale), round(side / scale)) for left, top, side in sure]
 
 
@@ -124,13 +126,6 @@ def _detected(picture: Frame) -> list[Face]:
         min_neighbor_number=NEIGHBOURS,
     )
     return [(face["c"], face["r"], face["width"]) for face in found]
-
-
-def _overlap(a: Face, b: Face) -> float:
-    """What two squares share, of what they cover together."""
-    sides = [min(a[i] + a[2], b[i] + b[2]) - max(a[i], b[i]) for i in (0, 1)]
-    shared = max(0, sides[0]) * max(0, sides[1])
-    return shared / (a[2] ** 2 + b[2] ** 2 - shared)
 
 
 @cache

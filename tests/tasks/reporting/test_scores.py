@@ -107,25 +107,9 @@ def test_retention_at_the_highest_sparsity_is_the_summary_and_the_metrics(evalua
     assert summary["retention/Walker2d/bc/snip-0.95"] == pytest.approx(retention, abs=5e-5)
 
 
-def test_profiles_fall_from_all_runs_to_none(scores, evaluated):
-    profiles = pandas.read_csv(evaluated[1] / "profiles.csv")
-    runs = by_agent(scores)
-    for (algorithm, pruner, sparsity), profile in profiles.groupby(["algorithm", "pruner", "sparsity"]):
-        chosen = (runs["algorithm"] == algorithm) & (runs["pruner"] == pruner)
-        of_variant = runs[chosen & (runs["sparsity"] == sparsity)]["d4rl_score"]
-        assert (profile["score"] == np.arange(profile["score"].min(), profile["score"].max() + 1)).all()
-        expected = [(of_variant > score).mean() for score in profile["score"]]
-        assert profile["fraction"].tolist() == pytest.approx(expected)
-        assert (profile["fraction_low"] <= profile["fraction"] + 1e-12).all()
-        assert (profile["fraction"] <= profile["fraction_high"] + 1e-12).all()
-    ends = profiles.groupby(["algorithm", "pruner", "sparsity"])["fraction"]
-    assert set(ends.first()) == {1}
-    assert set(ends.last()) == {0}
-
-
 def test_the_order_of_rows_changes_no_byte(scores, evaluated, tmp_path):
     _, output = evaluate(scores.sample(frac=1, random_state=1), tmp_path)
-    for name in ("statistics.csv", "profiles.csv", "evaluation.json"):
+    for name in ("statistics.csv", "evaluation.json"):
         assert (output / name).read_bytes() == (evaluated[1] / name).read_bytes()
 
 

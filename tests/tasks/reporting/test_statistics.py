@@ -10,7 +10,6 @@ from tasks.reporting.statistics import (
     BootstrapConfig,
     bootstrap_interval,
     interquartile_mean,
-    performance_profile,
     retention,
 )
 
@@ -68,12 +67,6 @@ def test_retention_is_the_mean_of_the_environments_ratios():
     assert retention(dense, dense) == pytest.approx(1)
 
 
-def test_a_performance_profile_by_hand():
-    scores = np.array([[0.0, 10.0], [20.0, 30.0]])
-    profile = performance_profile(scores, np.array([-1.0, 0.0, 10.0, 15.0, 30.0]))
-    assert profile.tolist() == [1, 0.75, 0.5, 0.5, 0]  # above it, not at it
-
-
 @pytest.mark.parametrize("shape", [(1, 3), (1, 4), (2, 3)])
 def test_the_interval_is_that_of_all_resamples(shape):
     scores = np.random.default_rng(3).normal(50, 20, shape)
@@ -93,16 +86,6 @@ def test_the_interval_of_a_retention_is_that_of_all_pairs_of_resamples():
         dense,
     )
     assert bootstrap_interval(retention, pruned, dense, config=MANY) == pytest.approx(expected, abs=0.005)
-
-
-def test_the_interval_of_a_profile_is_that_of_a_binomial_fraction():
-    """Resampling 1 of 4 runs above a threshold counts Binomial(4, 1/4): 0 to 3 of them in 95 %."""
-    scores = np.array([[1.0, 1.0, 1.0, 9.0]])
-    low, high = bootstrap_interval(
-        lambda drawn: performance_profile(drawn, np.array([0.0, 5.0, 9.0])), scores, config=MANY
-    )
-    assert low.tolist() == [1, 0, 0]
-    assert high.tolist() == [1, 0.75, 0]
 
 
 def test_equal_seeds_give_equal_intervals_and_others_nearly():
