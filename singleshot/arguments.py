@@ -22,8 +22,8 @@ Count = Annotated[int, Ge(1)]
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Check the arguments of each call by their annotations (a decorator).
 
-    Raises (the function that is returned):
-        UserError: one of them is of another type or out of range.
+    Raises:
+        UserError: by the function that is returned, if one of them is of another type or out of range.
     """
     validated = pydantic.validate_call(config={"arbitrary_types_allowed": True})(function)
     signature = inspect.signature(function)

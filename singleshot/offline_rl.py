@@ -112,12 +112,20 @@ class Dataset:
 
     @classmethod
     def d4rl(cls, path: str | Path) -> Self:
-        """The transitions of a file in D4RL's format, HDF5."""
+        """The transitions of an HDF5 file as D4RL's: `observations`, `actions`, `rewards`, `terminals`.
+
+        Raises:
+            UserError: the file can't be read, lacks one of these, or has what a dataset can't have.
+        """
         return cls._of(read_d4rl(Path(path)).transitions)
 
     @classmethod
     def minari(cls, name: str | Path) -> Self:
-        """The transitions of a Minari dataset, by its folder, or by its id, which is fetched if needed."""
+        """The transitions of a Minari dataset, by its folder, or by its id, which is fetched if needed.
+
+        Raises:
+            UserError: it can't be fetched or read, or has what a dataset can't have.
+        """
         if kept := local_minari(str(name)):
             return cls._of(read_minari(kept).transitions)
         with tempfile.TemporaryDirectory() as directory:
@@ -267,8 +275,7 @@ class Agent:
         state, records = self._interrupted.get(updates, self._reached)
         stack = self._stack(self._data, updates)
         stack.restore([state])
-        every, last = max(1, updates // RECORDS), stack.updates
-        made = stack.update - (last - updates)
+        every, last, made = max(1, updates // RECORDS), stack.updates, updates - stack.updates + stack.update
         bar = tqdm(total=updates, initial=made, desc=str(self), unit="update", disable=not progress)
         with bar, flushed_denormals():
             while stack.update < last:
@@ -425,7 +432,8 @@ class TrainableAgent(Agent):
     """An agent that is to be trained: :meth:`prune` it or not, then :meth:`fit` it.
 
     Hyper-parameters are keyword arguments, with the defaults of the algorithm's paper or its authors' code;
-    `normalize_states=True` trains on states of zero mean and unit variance, which the saved agent does
+    :class:`~singleshot.rl.algorithm.AlgorithmConfig` says what those of all algorithms mean, and the class
+    that an algorithm names, what its own do. With `normalize_states=True`, the agent normalises states
     itself. `seed` decides initial weights, batches and noise. `device` is one of PyTorch's, `cpu` or `cuda`.
 
     Raises:
@@ -468,7 +476,8 @@ class TrainableAgent(Agent):
                 function of one's own from an :class:`~singleshot.pruning.pruner.Objective` and the weights
                 of a network to scores, by layer, after which the agent is named.
             sparsity: fraction of each network's weights to leave out, above 0 and less than 1.
-            further: settings of :class:`~singleshot.pruning.masks.PruningConfig`, such as `iterations`.
+            further: `scope`, `iterations`, `batch_size`, `normalize_states` or `reinitialize`, as in
+                :class:`~singleshot.pruning.masks.PruningConfig`.
 
         Raises:
             UserError: the agent is trained already, or there is no such method or setting, or the sparsity is

@@ -52,8 +52,8 @@ def grad(function: Callable[[Weights], Tensor]) -> Callable[[Weights], Weights]:
     It is that of `torch.func.grad`, but by plain autograd. So networks may have hooks and autograd functions
     of any form, which function transforms refuse.
 
-    Raises (the function that is returned):
-        UserError: the function can't be differentiated.
+    Raises:
+        UserError: by the function that is returned, where `function` can't be differentiated.
     """
 
     @torch.enable_grad()

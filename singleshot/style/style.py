@@ -65,7 +65,12 @@ class Style:
     ) -> Image.Image | NDArray[np.uint8]:
         """The picture in this style: an array for an array, else a PIL image.
 
-        `photo` is a file, a PIL image, or RGB uint8 (H, W, 3). See :class:`StylizeSettings` for the settings.
+        Args:
+            photo: a file, a PIL image, or RGB uint8 (H, W, 3).
+            strength: from 0, the photo itself, to 1, the full style.
+            stroke: size of strokes relative to the picture, 0.05 to 20; 1 is that of a preview with a long
+                side of 768 px. With None, strokes have the network's own size in pixels.
+            preserve_color: whether the photo's colours stay.
 
         Raises:
             UserError: the file can't be read, the array is not of that shape and type, the picture is too
