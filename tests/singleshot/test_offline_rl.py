@@ -155,15 +155,12 @@ def test_an_evaluation_plays_what_act_says_whatever_bounds_the_data_has(tmp_path
     assert played[0] == pytest.approx(total, rel=1e-4)
 
 
-def test_an_environment_that_may_never_end_is_told(data, caplog):
-    agent = made("BC", data).fit(1, progress=False)
-    inverted_pendulum = "gymnasium.envs.mujoco.inverted_pendulum_v5:InvertedPendulumEnv"
-    gymnasium.register("Endless-v0", entry_point=inverted_pendulum)
-    try:
-        with pytest.raises(UserError):  # its sizes are others
-            agent.evaluate("Endless-v0", 1)
-    finally:
-        del gymnasium.registry["Endless-v0"]
+def test_an_environment_that_may_never_end_is_told(data, caplog, monkeypatch):
+    inverted_pendulum = gymnasium.spec("InvertedPendulum-v5").entry_point
+    endless = gymnasium.envs.registration.EnvSpec("Endless-v0", entry_point=inverted_pendulum)
+    monkeypatch.setitem(gymnasium.registry, "Endless-v0", endless)
+    with pytest.raises(UserError):  # its sizes are others
+        made("BC", data).fit(1, progress=False).evaluate("Endless-v0", 1)
     assert "Endless has no time limit" in caplog.text
 
 
@@ -224,10 +221,9 @@ def test_type_checkers_know_the_hyper_parameters_with_their_types_and_defaults()
     stubs = runpy.run_path(singleshot.rl.__file__ + "i")
     for name in ALGORITHMS:
         config = algorithm_class(name.lower()).config_type
-        expected, types = {field.name: field.default for field in fields(config)}, get_type_hints(config)
-        stub = inspect.signature(stubs[name]).parameters
-        assert {own: stub[own].default for own in list(stub)[3:]} == expected
-        assert {own: stub[own].annotation for own in expected} == {own: types[own] for own in expected}
+        stub, types = list(inspect.signature(stubs[name]).parameters.values()), get_type_hints(config)
+        expected = [(field.name, types[field.name], field.default) for field in fields(config)]
+        assert [(each.name, each.annotation, each.default) for each in stub[3:]] == expected
 
 
 @pytest.mark.slow
@@ -242,24 +238,21 @@ def test_mypy_finds_hyper_parameters_of_the_wrong_name_or_type(tmp_path):
 
 
 def test_an_interrupted_fit_goes_on_to_the_same_agent(data, monkeypatch):
-    through = made("BC", data).prune("rigl", 0.8).fit(250, progress=False)
-    stopped = made("BC", data).prune("rigl", 0.8)
-    train, calls, resumed = Stack.train_until, iter(range(100)), []
+    through = made("BC", data, hidden=(64, 64)).prune("rigl", 0.8).fit(250, progress=False)
+    stopped = made("BC", data, hidden=(64, 64)).prune("rigl", 0.8)
+    train, stops = Stack.train_until, []
 
-    def interrupt(self, update):
+    def interrupted(self, update):
         train(self, update)
-        if next(calls) == 60:  # in the middle: what it has made is lost
+        stops.append(update)
+        if len(stops) == 60:  # in the middle: what it has made since 100 is lost
             raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Stack, "train_until", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            stopped.fit(250, progress=False)
-    monkeypatch.setattr(
-        Stack, "train_until", lambda self, update: resumed.append(self.update) or train(self, update)
-    )
+    monkeypatch.setattr(Stack, "train_until", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        stopped.fit(250, progress=False)
     stopped.fit(250, progress=False)
-    assert resumed[0] == 100
+    assert stops[60] == 102
     assert stopped.losses == through.losses
     for layer, weights in through.agent.networks["vae"].weights.items():
         assert torch.equal(stopped.agent.networks["vae"].weights[layer], weights)
