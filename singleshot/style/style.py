@@ -24,7 +24,7 @@ class Style:
 
     >>> import numpy as np
     >>> from singleshot.style import Style
-    >>> style = Style.load("swirls")
+    >>> style = Style.load("waves")
     >>> style(np.zeros((48, 64, 3), np.uint8), strength=0.6, stroke=2).shape
     (48, 64, 3)
     """
