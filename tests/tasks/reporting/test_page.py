@@ -146,7 +146,12 @@ def test_answers_come_in_order_and_are_the_tables(drawn):
     # 16 + 4 cells of 90 seconds each stage; SNIP's score at 0.95 is 50 - 2 · 7.5 of 50; COO at 95 %: 5 · 0.05
     # = a quarter; packed: 0.05 · 0.9
     expected = [
-        ("20 cells of 2 steps", "3 minutes in all", "(2 cores, 23.5 GB, no GPU)", "0123456789"),
+        (
+            "20 computations (cells) of 2 steps",
+            "3 minutes in all",
+            "(2 cores, 23.5 GB, no GPU)",
+            "0123456789",
+        ),
         ("BCQ agents keep 70\u00a0% of the dense agents' score, which is 50, when SNIP",),
         ("4.0 times fewer bytes", "(the paper: 4)", "22 times fewer", "1 state 2.0 times as fast"),
         ("62\u00a0% (swirls)",),
