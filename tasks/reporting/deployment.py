@@ -7,9 +7,9 @@ import pandas
 from scipy.stats import gmean
 
 from tasks.reporting import paper, results
-from tasks.reporting.look import INK, SERIES, Chart, Figure, Key
+from tasks.reporting.look import INK, SERIES, Chart, Figure, Key, name
 from tasks.reporting.results import Results
-from tasks.reporting.words import NOT_GIVEN, Row, count, number
+from tasks.reporting.words import NOT_GIVEN, Row, count, exact_percent, number
 
 BASELINE = "torch"
 CONDITION = ["model", "form", "threads", "batch", "size_px"]
@@ -51,10 +51,18 @@ def compacted_pairs(timed: pandas.DataFrame) -> pandas.DataFrame:
 def zeros_and_compacted(pairs: pandas.DataFrame) -> Figure:
     """Milliseconds of pruned policies for the fewest states, with zeros and without their dead units."""
     rows = pairs[pairs["batch"] == pairs["batch"].min()]
-    rows = rows.assign(threads=[count(int(n), "thread") for n in rows["threads"]], y=rows["runtime"])
+    threads = [count(int(n), "thread") for n in rows["threads"]]
+    rows = rows.assign(threads=threads, y=rows["runtime"], model=rows["model"].map(_policy))
     shown = rows[["model", "threads"]].drop_duplicates().head(MOST_PANELS)
     long = rows.merge(shown).melt(["model", "threads", "y"], list(FORMS), "series", "x")
     return PAIRS.figure(long, FORMS, ["model", "threads"])
+
+
+def _policy(model: str) -> str:
+    environment, algorithm, variant, seed = model.rsplit("/", 3)
+    pruner, _, sparsity = variant.rpartition("-")
+    pruned = f"{name(pruner)} {exact_percent(float(sparsity))}"
+    return f"{environment}, {name(algorithm)}, {pruned}, {seed.replace('-', ' ')}"
 
 
 def speedups(timed: pandas.DataFrame) -> pandas.DataFrame:

@@ -196,7 +196,7 @@ def both_versions(found: Results, pictures: Sequence[Optimised]) -> Figure:
     for each in pictures:
         stylised = f"results/style/stylized/{each.painting}/photos/{each.photo}.jpg"
         if network := found.files.get(stylised):
-            slow = replace(each.picture, title="by optimisation")
+            slow = replace(each.picture, title="optimised")
             fast = picture(network, "The photo, stylised by a network.", "by a network")
             rows += [each.style, each.content, slow, fast]
     return Figure(rows, kind="row", columns=4)
