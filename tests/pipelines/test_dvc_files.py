@@ -132,9 +132,8 @@ def test_make_repro_mends_first(repository):
     for name, command in (("python", sys.executable), ("dvc", f"{sys.executable} -m dvc")):
         (environment / "bin" / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (environment / "bin" / name).chmod(0o755)
-    for name in ("requirements.lock", "requirements-dev.lock"):
-        (repository / name).touch()
-    (environment / ".installed").touch()
+    for path in ("requirements.lock", "requirements-dev.lock", ".venv/pyvenv.cfg", ".venv/.installed"):
+        (repository / path).touch()
     LOCK.write_text("")
     repro = partial(subprocess.run, ["make", "repro"], capture_output=True, text=True, check=False)
     done = repro()
