@@ -2,16 +2,23 @@
 
 import sys
 
+EXTRAS = {"evaluate": "rl,style", "act": "rl,export", "serve": "serve"}
+"""The extras of `pip install` that commands need, if not `style`."""
+
 
 def main() -> None:
     """Run a command, or say what has to be installed for that."""
     try:
         from singleshot.command import app
+
+        app.main()
     except ModuleNotFoundError as error:
-        if error.name != "typer":
+        if str(error.name).startswith("singleshot"):
             raise
-        sys.exit("error: commands need an extra; run: pip install 'singleshot[style]'")
-    app.main()
+        extra = EXTRAS.get(next(iter(sys.argv[1:]), ""), "style")
+        sys.exit(
+            f"error: the package {error.name} is missing; in the checkout, run: pip install '.[{extra}]'"
+        )
 
 
 if __name__ == "__main__":

@@ -472,8 +472,12 @@ def parts(study: Study) -> dict[str, str]:
     layerwise = pruned(
         "snip", "snip-shuffled-first", "snip-shuffled-rest", "snip-shuffled", "snip-blind", "dense"
     )
+    tested = claims(study)
     return {
-        "claims": claim_table(claims(study)),
+        "claims": claim_table(tested),
+        "narrow-snip-p": f"{tested['p_holm'][0]:.2g}",
+        "narrow-snip-bc": str(study.pooled(SMALL, SNIP, ("BC (VAE)",), states="normalised")[0]),
+        "narrow-snip-small": str(study.pooled(SMALL, SNIP, ("TD3+BC", "IQL"), states="normalised")[0]),
         "narrow-snip": str(study.pooled(SMALL, SNIP, states="normalised")[0]),
         "snip-normalised": str(study.pooled(SNIP, DENSE, OF_THE_PAPER, states="normalised")[0]),
         "snip-raw": str(study.pooled(SNIP, DENSE, states="raw")[0]),

@@ -4,7 +4,6 @@ Commands themselves import the modules that import PyTorch, so that `--help` and
 """
 
 import dataclasses
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -113,7 +112,7 @@ def learn_style(
     painting: Annotated[Path, argument("PAINTING", "A picture file.")],
     photos: Annotated[Path | None, option("DIR", "Folder of photos.", show_default="of packages")] = None,
     name: Annotated[str | None, option("NAME", "Name of the style.", show_default="the painting's")] = None,
-    minutes: Annotated[float, option("N", "Training time on this machine, in minutes.", min=0.1)] = 20,
+    minutes: Annotated[float, option("N", "Training time in all, in minutes.", min=0.1)] = 20,
 ) -> None:
     """Learn a style from your own painting, in the time you have.
 
@@ -155,7 +154,9 @@ def evaluate(
 
     if video:  # before the agent plays for nothing
         from singleshot.rl.evaluation.video import write_drawing, write_rendering
-    trained = load_agent(shipped.path_of(agent) or Path(agent))
+    if not (file := shipped.path_of(agent) or Path(agent)).exists():
+        raise UserError(f"{agent}: no such file or folder; shipped is {', '.join(shipped.FILES)}")
+    trained = load_agent(file)
     where = _where(environment, trained.environment)
     print(f"{trained.spec}, in {where.id}")
     returns, episode = play.evaluate(trained, where, episodes, seed)
@@ -282,16 +283,5 @@ def serve(
 
 
 def main() -> None:
-    """Run a command. A user's mistake, or a missing extra, ends it with one line and status 1."""
-    run(app, _missing_package)
-
-
-def _missing_package(error: Exception) -> str | None:
-    if not isinstance(error, ModuleNotFoundError) or str(error.name).startswith("singleshot"):
-        return None
-    return f"error: the package {error.name} is missing; run: pip install 'singleshot[{_extra()}]'"
-
-
-def _extra() -> str:
-    command = next(iter(sys.argv[1:]), "")
-    return {"evaluate": "rl,style", "act": "rl,export", "pack": "rl", "serve": "serve"}.get(command, "style")
+    """Run a command. A user's mistake ends it with one line and status 1."""
+    run(app)

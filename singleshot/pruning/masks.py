@@ -132,7 +132,12 @@ def prune_networks(
     for layer in count_layers(masks):
         if layer.weights_kept == 0:
             where = _layer(layer.network, layer.layer)
-            logger.warning("%s at sparsity %g left no weight of %s", name, sparsity, where)
+            logger.warning(
+                '%s at sparsity %g left no weight of %s, and nothing passes it; scope="layer" keeps some',
+                name,
+                sparsity,
+                where,
+            )
     return masks
 
 

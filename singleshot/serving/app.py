@@ -264,7 +264,7 @@ def build_app(models: Sequence[Model], config: ServingConfig, *, ends_if_stuck: 
         """The painting from which a style was learned."""
         if style.painting is None:
             raise HTTPException(404, f"the painting of {style.name} is not known")
-        return FileResponse(style.painting, media_type="image/png")
+        return FileResponse(style.painting)  # its suffix is its type
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:

@@ -15,6 +15,7 @@ from singleshot.io.user_cache import user_cache
 from singleshot.io.whole_file import sha256_of, whole_file
 from singleshot.rl import shipped as shipped_agents
 from singleshot.style import shipped as shipped_styles
+from singleshot.style.datasets.paintings import FOLDER
 
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
@@ -85,8 +86,12 @@ def find_models(directory: Path, made: Sequence[Path] = ()) -> list[Model]:
 
 
 def _painting(model: Model) -> Path | None:
-    files = (folder / model.name / "painting.png" for folder in (PAINTINGS, LEARNED))
-    return next(filter(Path.exists, files), None) if model.card.kind == "style" else None
+    """The painting in the folder of a style's pipeline or learning, or the drawn one that is shipped."""
+    if model.card.kind != "style":
+        return None
+    files = [folder / model.name / "painting.png" for folder in (PAINTINGS, LEARNED)]
+    files += [file for file in FOLDER.iterdir() if file.stem == model.name in shipped_styles.FILES]
+    return next(filter(Path.exists, files), None)
 
 
 def made_graphs(learned: Path = LEARNED) -> list[Path]:

@@ -135,7 +135,7 @@ def test_a_recipe_runs_and_leaves_a_pruned_network(recipe, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     names = {}
     exec(SETUP.text + recipe, names)
-    weights = [θ for θ in names["model"].parameters() if θ.ndim > 1]
+    weights = [θ for θ in names.get("adapted", names["model"]).parameters() if θ.ndim > 1]
     assert sum(int(θ.count_nonzero()) for θ in weights) < 0.5 * sum(θ.numel() for θ in weights)
 
 

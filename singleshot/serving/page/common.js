@@ -7,8 +7,10 @@ export const percent = x => (100 * x).toFixed(x < 0.0995 ? 1 : 0) + " %";
 const PRUNERS = { snip: "SNIP", grasp: "GraSP", synflow: "SynFlow", "snip-shuffled": "SNIP, shuffled" };
 /** How a network was pruned, with up to six digits: 0.995 is not 100 %. */
 export const pruner = ({ name }) => /\/([\w-]+)-0\.\d+\//.exec(name)?.[1];
-export const pruning = network => network.sparsity
-  ? `${+(100 * network.sparsity).toPrecision(6)} % pruned by ${PRUNERS[pruner(network)] || pruner(network)}` : "dense";
+export function pruning(network) {
+  const by = PRUNERS[pruner(network)] || pruner(network), share = `${+(100 * network.sparsity).toPrecision(6)} % pruned`;
+  return network.sparsity ? share + (by ? ` by ${by}` : "") : "dense";
+}
 
 /** The answer to a request; throws an Error with a readable message. Paths are relative: a proxy may prefix them. */
 export async function ask(path, options) {

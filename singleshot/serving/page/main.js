@@ -20,7 +20,8 @@ for (const id of ["mix-first", "mix-second"]) byId(id).addEventListener("change"
 try {
   const models = await (await ask("models")).json();
   models.style.sort((a, b) => a.name.localeCompare(b.name));
-  const use = number => Promise.all([inEveryStyle(models.style, number), classify(number)]);
+  const see = models.classifier.length ? classify : () => (byId("see").hidden = true);
+  const use = number => Promise.all([inEveryStyle(models.style, number), see(number)]);
   listen(use);
   mask.listen(blendAll);
   for (const id of ["stroke", "keep-faces"]) byId(id).addEventListener("change", () => again(models.style));

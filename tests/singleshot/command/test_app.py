@@ -107,11 +107,16 @@ def test_files_of_no_use_are_named_before_anything_is_played(run, agent, tmp_pat
     ("missing", "arguments", "status", "said"),
     [
         ("torch", ["--help"], 0, ""),  # which takes seconds to import
-        ("av", ["stylize", "--style", "waves", "photo.jpg"], 1, "av is missing; run: pip install"),
+        (
+            "av",
+            ["stylize", "--style", "waves", "photo.jpg"],
+            1,
+            "av is missing; in the checkout, run: pip install '.[style]'",
+        ),
     ],
 )
 def test_a_missing_package_is_told_with_its_extra_where_it_is_needed(missing, arguments, status, said):
-    program = f"import sys; sys.modules['{missing}'] = None; from singleshot.command.app import main; main()"
+    program = f"import sys; sys.modules['{missing}'] = None; from singleshot.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
     assert (done.returncode, said in done.stderr) == (status, True)
 
