@@ -25,8 +25,8 @@ from torch.nn import functional
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
-from pipelines.cli.stylize import StylizeOptions, stylize_inputs
 from pipelines.engine.execution import keep_freed_memory
+from singleshot.command.stylize import StylizeOptions, stylize_inputs
 from singleshot.errors import UserError
 from singleshot.export.stylizers import STYLIZERS, open_stylizer
 from singleshot.io.h264 import VideoFormat, add_h264, encode
