@@ -9,6 +9,7 @@ from typing import get_args
 from pipelines.catalog.paths import BACKBONES, PAINTINGS, STYLES, VIDEOS
 from pipelines.config.params import Config
 from singleshot.style.backbones import BackboneName
+from singleshot.style.datasets.fetch import DRAWN
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.shipped import path_of
 from singleshot.style.start import START
@@ -37,7 +38,7 @@ def start_of(config: Config, style: str) -> dict[str, Path]:
     """What a style's training begins with: the shipped style of its painting, or else the shipped start."""
     if not config.style.training.start:
         return {}
-    drawn = config.style.paintings.sources[style].source == "drawn"
+    drawn = config.style.paintings.sources[style].source == DRAWN
     return {"start": (path_of(style) if drawn else None) or START}
 
 

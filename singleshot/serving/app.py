@@ -1,6 +1,7 @@
 """The HTTP application: what each path answers. Errors are `{"error": …}`.
 
-Each process has its own application: `server` has uvicorn run it on this machine, `replicas` Ray Serve.
+Each process has its own application: `server` has uvicorn run it on this machine, and
+`python -m pipelines serve` has Ray Serve run it on a cluster.
 """
 
 import asyncio

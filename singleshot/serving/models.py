@@ -15,7 +15,7 @@ from singleshot.io.user_cache import user_cache
 from singleshot.io.whole_file import sha256_of, whole_file
 from singleshot.rl import shipped as shipped_agents
 from singleshot.style import shipped as shipped_styles
-from singleshot.style.datasets.paintings import FOLDER
+from singleshot.style.datasets.paintings import drawn_painting
 
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
@@ -74,12 +74,15 @@ def find_models(directory: Path, made: Sequence[Path] = ()) -> list[Model]:
     """
     files = (path for path in sorted(directory.rglob("*.onnx")) if not path.is_fifo())
     chosen: dict[str, Model] = {}
-    for path in (*files, *made):
+    for path in files:
         model = Model(read_card(path), path)
         if not (model.card.kind == "classifier" and model.card.details["weights"]["source"] == "random"):
             there = chosen.setdefault(model.name, model)
             # Of one form, the plain file comes before that with sparse initialisers, which opens slower.
             chosen[model.name] = min(there, model, key=lambda it: (FORMS.index(it.card.form), it.path.stem))
+    for path in made:
+        model = Model(read_card(path), path)
+        chosen.setdefault(model.name, model)
     if not chosen:
         raise UserError(f"{directory}: no graph to serve; export some with `dvc repro export`")
     return [Model(chosen[name].card, chosen[name].path, _painting(chosen[name])) for name in sorted(chosen)]
@@ -90,7 +93,8 @@ def _painting(model: Model) -> Path | None:
     if model.card.kind != "style":
         return None
     files = [folder / model.name / "painting.png" for folder in (PAINTINGS, LEARNED)]
-    files += [file for file in FOLDER.iterdir() if file.stem == model.name in shipped_styles.FILES]
+    if model.name in shipped_styles.FILES:
+        files.append(drawn_painting(model.name))
     return next(filter(Path.exists, files), None)
 
 

@@ -371,13 +371,16 @@ def test_a_learned_style_is_exported_once_and_served_with_its_painting(tmp_path,
     assert capsys.readouterr().out.count("styles/mine: exported as ONNX, once\n") == 1
     painting = Path("styles/mine/painting.png")
     painting.write_bytes(photo())
-    write_style(Path("onnx/swirls.onnx"), "swirls")
-    with client_of(find_models(Path("onnx"), graphs)) as client:
+    for name in ("swirls", "plain"):
+        write_style(Path(f"onnx/{name}.onnx"), name)
+    models = find_models(Path("onnx"), graphs)
+    assert Path("onnx/swirls.onnx") in [model.path for model in models]  # not the shipped one
+    with client_of(models) as client:
         found = {each["name"]: each["painting"] for each in client.get("/models").json()["style"]}
-        assert found.items() >= {"mine": True, "swirls": False}.items()
+        assert found.items() >= {"mine": True, "swirls": True, "plain": False}.items()
         assert client.post("/stylize/mine", content=photo(), headers=PNG).status_code == 200
         assert client.get("/paintings/mine").content == painting.read_bytes()
-        assert refused(client.get("/paintings/swirls"), 404, "swirls")
+        assert refused(client.get("/paintings/plain"), 404, "plain")
 
 
 # Watching
