@@ -136,7 +136,7 @@ def _key(location: Sequence[int | str], values: Any) -> str:
         if isinstance(values, dict):
             values = values.get(part)
         elif isinstance(values, list) and isinstance(part, int):
-            values = values[part]
+            values = values[part] if part < len(values) else None  # an item that is missing
         else:
             break
         key.append(str(part))

@@ -112,6 +112,7 @@ WRONG = [
     ("offline_rl.sweep.seeds", [1.5], "sweep.seeds.0: "),
     ("offline_rl.sweep.pruners", ["snap"], "(it is 'snap'); correct it"),
     ("offline_rl.sweep.sparsities", [0], "sweep.sparsities"),
+    ("offline_rl.algorithms.td3bc.hidden", [256], "algorithms.td3bc.hidden.1: Field required"),
     ("offline_rl.environments", {}, "offline_rl.environments"),
     ("offline_rl.environments", {"a/b": {"id": None}}, "'a/b'"),
     ("executor.stack_size", "x", "executor.stack_size: "),
