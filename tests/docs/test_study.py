@@ -64,7 +64,7 @@ def test_a_pooled_claim_is_a_plain_t_test_over_seeds(make_page, study):
     by_seed = pandas.concat(cases, axis=1).dropna().mean(axis=1)
     expected = scipy.stats.ttest_1samp(by_seed, 0)
     claims = make_page.claims(study).set_index("compared")
-    row = claims.loc["SNIP − dense, normalised states"]
+    row = claims.loc["SNIP − dense, normalised states, BC (VAE), BCQ"]
     assert row["value"] == pytest.approx(by_seed.mean())
     assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval(0.95)))
     assert row["p"] == pytest.approx(expected.pvalue)
@@ -75,7 +75,7 @@ def test_a_cell_is_a_plain_t_interval(make_page, study):
     difference = (scores("HalfCheetah", "bc", "snip") - scores("HalfCheetah", "bc", "dense")).dropna()
     low, high = scipy.stats.ttest_1samp(difference, 0).confidence_interval(0.95)
     words = f"HalfCheetah **{difference.mean():+.1f} ({low:+.1f} to {high:+.1f})**".replace("-", "−")
-    assert words in study.costs(make_page.SNIP, kind="BC (VAE)", states="normalised")
+    assert words in study.places(make_page.SNIP, make_page.DENSE, ["BC (VAE)"], states="normalised")
     assert make_page.estimate([1.0, 2.0]).low is not None
     assert str(make_page.estimate([1.0, 2.0])) == "+1.5 (2 seeds)"
     assert make_page.estimate([-3.0, -3.0, -3.0]).cell == "**−3.0 (−3.0 to −3.0)**"
