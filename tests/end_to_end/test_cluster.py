@@ -20,7 +20,7 @@ SWEEP = (
     "offline_rl.training.bc.eval_every=200",
     "offline_rl.training.bc.checkpoint_every=50",
 )
-CELLS = {"prepare_data": 1, "prune": 2, "train": 4}
+CELLS = {"prepare_data": 2, "prune": 2, "train": 4}  # a draw of the data for each seed
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 S3_PORT = "5001"
 
@@ -158,8 +158,8 @@ def test_another_machine_goes_on_for_a_driver_that_is_lost(local, cluster, direc
         output = Sweep(second, cluster.driver(), **environment).to_its_end()
 
         stages = progress(output)
-        assert stages["prepare_data"] == (2, 2, 0)  # a draw for each seed
-        assert stages["prune"] == (2, 2, 0)
+        for stage in ("prepare_data", "prune"):
+            assert stages[stage] == (CELLS[stage], CELLS[stage], 0)
         total, reused, missing = stages["train"]
         assert total == reused + missing == CELLS["train"]
         assert reused >= 1
