@@ -11,6 +11,8 @@ from machines import Machine, Network, network, why_not
 from object_store import BUCKET
 from waiting import wait_until
 
+from pipelines.engine.cells import step_of
+
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(why_not() is not None, reason=why_not() or "")]
 
 SWEEP = (
@@ -99,10 +101,15 @@ class Sweep:
 
         def half_way() -> bool:
             assert self._process.poll() is None, self.checkout.output
-            trained = len(self.checkout.cells()) - CELLS["prepare_data"] - CELLS["prune"]
-            return trained >= 1 and bool(list((self.checkout.path / ".cells/checkpoints").glob("*/[0-9]*")))
+            finished = self.checkout.cells()
+            checkpoints = (self.checkout.path / ".cells/checkpoints").glob("*/[0-9]*")
+            # A bucket has everything that came before an unfinished agent's second checkpoint.
+            going_on = any(
+                step_of(file.name) >= 100 and file.parent.name not in finished for file in checkpoints
+            )
+            return going_on and len(finished) > CELLS["prepare_data"] + CELLS["prune"]
 
-        wait_until(half_way, "an agent is trained and another has a checkpoint", math.inf)
+        wait_until(half_way, "an agent is trained and another has a second checkpoint", math.inf)
 
     def to_its_end(self) -> str:
         assert self._process.wait() == 0, self.checkout.output
