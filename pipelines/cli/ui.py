@@ -37,8 +37,8 @@ def serve_runs(port: int) -> None:
     with mlflow_client(config) as (client, _):
         training = client.get_experiment_by_name(experiment_name(config, "train"))
     server = without_secrets(uri).rstrip("/") if has_server else f"http://localhost:{port}"
-    # MLflow's own start is its pages for language models.
-    print(f"MLflow: {server}/#/experiments?workflowType=machine_learning")
+    # MLflow starts with pages for language models; a click, unlike a parameter of the address, is remembered.
+    print(f"MLflow: {server}/#/experiments (choose Model training there, once)")
     pages = []
     if training:
         for view in ("table", "charts"):

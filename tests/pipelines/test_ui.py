@@ -72,7 +72,7 @@ def test_runs_are_served_until_the_interrupt(empty_database):
     assert ui.returncode == 0
     assert "Traceback" not in output
     start = rf"http://localhost:{port}/#/experiments"
-    assert re.search(rf"^MLflow: {start}\?workflowType=machine_learning$", output, re.MULTILINE)
+    assert re.search(rf"^MLflow: {start} \(choose Model training there, once\)$", output, re.MULTILINE)
     assert re.search(rf"^opened {start}/{identifier}/runs\?\S*ShareKey=table\b", output, re.MULTILINE)
     for view in ("table", "charts"):
         assert re.search(rf"{view}: {start}/{identifier}/runs\?\S*ShareKey={view}\b", output)
