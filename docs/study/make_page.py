@@ -398,8 +398,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 SNIP, SHUFFLED = ("snip", 0.95, ""), ("snip-shuffled", 0.95, "")
-RANDOM, SMALL = ("random", 0.95, ""), ("small", 0.95, "")
-DENSE = ("dense", 0.0, "")
+RANDOM, SMALL, DENSE = ("random", 0.95, ""), ("small", 0.95, ""), ("dense", 0.0, "")
 OTHER_STATES = ("snip", 0.95, ON_NORMALISED)
 CLAIMS = (
     ("A narrow dense network scores more than a wide one that SNIP prunes to as many weights",
@@ -485,7 +484,8 @@ def parts(study: Study) -> dict[str, str]:
         "shuffled-raw": mean(SNIP, SHUFFLED, states="raw"),
         "shuffled-normalised": mean(SNIP, SHUFFLED, PAPER, states="normalised"),
         "shuffled-bcq": study.places(SNIP, SHUFFLED, ("BCQ",), states="normalised"),
-        "snip-as-drawn": study.places(SNIP, DENSE, ("BC (VAE)",), states="normalised", data="one"),
+        "snip-as-drawn": study.places(SNIP, DENSE, states="normalised", training=AS_THEY_COME),
+        "narrow-as-drawn": study.places(SMALL, DENSE, states="normalised", training=AS_THEY_COME),
         "scored-raw": study.places(OTHER_STATES, DENSE, states="raw"),
         "random-places-raw": study.places(SHUFFLED, DENSE, states="raw"),
         "snip-bc": study.places(SNIP, DENSE, ("BC (VAE)",), states="normalised"),
