@@ -125,9 +125,8 @@ def points(value: float) -> str:
     return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
-def score(values: Iterable[float]) -> str:
-    """A mean score and its interval in whole points."""
-    found = estimate(values)
+def score(found: Any) -> str:
+    """A mean score and its interval, of an estimate or a row that has its fields, in whole points."""
     interval = f" ({found.low:.0f} to {found.high:.0f})" if found.seeds >= MIN_SEEDS else ""
     return f"{found.value:.0f}{interval}".replace("-", "−")
 
@@ -252,7 +251,7 @@ def table(agents: pandas.DataFrame, across: Sequence[str], columns: Mapping[str,
         if any(at in cells for cells in found):
             named = dict(zip(case, at, strict=True))
             cells = (own_cells.get(at, "") for own_cells in found)
-            rows.append((label(named), named["data"], score(own), *cells))
+            rows.append((label(named), named["data"], score(estimate(own)), *cells))
     return markdown(["agents", "data sets", first, *(head for head, _ in others)], sorted(rows))
 
 
@@ -526,10 +525,9 @@ def weight_table(study: Study) -> str:
     order = ["environment", "kind", "weights"]
     rows = []
     for row in study.points().sort_values(order, ascending=[True, True, False]).itertuples():
-        interval = f" ({row.low:.0f} to {row.high:.0f})".replace("-", "−") if row.seeds >= MIN_SEEDS else ""
         kept = f"{100 * (1 - row.sparsity):.3g} %", f"{row.weights:,.0f}"
         agents = f"{row.environment}, {row.kind}"
-        rows.append((agents, NAMES[row.pruner], *kept, f"{row.value:.0f}{interval}", f"{row.seeds}"))
+        rows.append((agents, NAMES[row.pruner], *kept, score(row), f"{row.seeds}"))
     return markdown(["agents", "masks", "weights kept", "weights that act", "score", "seeds"], rows)
 
 
