@@ -74,8 +74,8 @@ def test_a_pooled_claim_is_a_plain_t_test_over_seeds(make_page, study):
 def test_a_cell_is_a_plain_t_interval(make_page, study):
     difference = (scores("HalfCheetah", "bc", "snip") - scores("HalfCheetah", "bc", "dense")).dropna()
     low, high = scipy.stats.ttest_1samp(difference, 0).confidence_interval(0.95)
-    words = f"HalfCheetah **{difference.mean():+.1f} ({low:+.1f} to {high:+.1f})**".replace("-", "−")
-    assert words in study.places(make_page.SNIP, make_page.DENSE, ["BC (VAE)"], states="normalised")
+    words = f"**{difference.mean():+.1f} ({low:+.1f} to {high:+.1f})** | ".replace("-", "−")
+    assert study.places(make_page.SNIP, make_page.DENSE, ["BC (VAE)"], states="normalised").startswith(words)
     assert make_page.estimate([1.0, 2.0]).low is not None
     assert str(make_page.estimate([1.0, 2.0])) == "+1.5 (2 seeds)"
     assert make_page.estimate([-3.0, -3.0, -3.0]).cell == "**−3.0 (−3.0 to −3.0)**"
@@ -113,13 +113,8 @@ def test_every_part_is_on_a_page_and_every_page_is_up_to_date(make_page, study, 
     """If this fails, run `make study-page`."""
     parts = make_page.parts(study)
     written = {path: path.read_text() for path in [*PAGES.glob("*.md"), ROOT / "README.md"]}
-    named = {name for text in written.values() for name in re.findall("<!-- ([a-z0-9-]+) -->", text)} - {
-        "end"
-    }
-    assert named <= set(parts)
-    assert set(parts) - named <= {
-        f"{kind}-{algorithm}" for kind in ("snip", "narrow") for algorithm in make_page.KINDS
-    }
+    named = {name for text in written.values() for name in re.findall("<!-- ([a-z0-9-]+) -->", text)}
+    assert named - {"end"} == set(parts)
     for path, text in written.items():
         assert make_page.fill(text, parts) == text, path
     assert len(written[PAGES / "README.md"].splitlines()) <= 120
