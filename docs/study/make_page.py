@@ -216,11 +216,8 @@ def planned() -> Iterator[tuple[str, pandas.DataFrame]]:
                 normalized = given.get(f"algorithms.{algorithm}.normalize_states", False)
                 scored = given.get("pruning.normalize_states", normalized)
                 row = {"environment": environment, "algorithm": algorithm, "pruner": pruner}
-                row |= {
-                    "sparsity": sparsity,
-                    "seed": str(seed),
-                    "data_seed": str(given.get("data.seed", seed)),
-                }
+                row |= {"sparsity": sparsity, "seed": str(seed)}
+                row["data_seed"] = str(given.get("data.seed", seed))
                 row |= {"normalize_states": str(normalized), "pruning_normalize_states": str(scored)}
                 row["actor"] = given.get(f"algorithms.{algorithm}.actor", "vae" if algorithm == "bc" else "")
                 for column, setting in SETTINGS.items():
@@ -469,7 +466,11 @@ def parts(study: Study) -> dict[str, str]:
     shuffled = ("snip-shuffled-first", "snip-shuffled-rest", "snip-shuffled")
     layerwise = pruned("snip", *shuffled, "snip-blind", "dense")
     tested = claims(study)
+    point = study.points().set_index(["environment", "kind", "pruner", "sparsity"]).loc["HalfCheetah"]
     return {
+        "snip-7100": score(point.loc["BC (MLP), 256-256 units", "snip", 0.9]),
+        "snip-5800": score(point.loc["BC (MLP)", "snip", 0.99]),
+        "narrow-5800": score(point.loc["BC (MLP)", "small", 0.99]),
         "claims": claim_table(tested),
         "narrow-snip-p": f"{tested['p_holm'][0]:.2g}",
         "narrow-snip": mean(SMALL, SNIP, states="normalised"),
