@@ -399,10 +399,10 @@ RANDOM, SMALL, DENSE = ("random", 0.95, ""), ("small", 0.95, ""), ("dense", 0.0,
 OTHER_STATES = ("snip", 0.95, ON_NORMALISED)
 CLAIMS = (
     ("A narrow dense network scores more than a wide one that SNIP prunes to as many weights",
-     "narrow dense − SNIP, normalised states, all kinds", SMALL, SNIP, "normalised", ()),
-    ("On normalised states, pruning by SNIP costs BC (VAE) and BCQ a little",
+     "narrow dense − SNIP, normalised states, all kinds but BCQ", SMALL, SNIP, "normalised", ()),
+    ("On normalised states, SNIP costs BC (VAE) and BCQ little in the mean",
      "SNIP − dense, normalised states, BC (VAE), BCQ", SNIP, DENSE, "normalised", PAPER),
-    ("On raw states the mask fails, not training: a mask that is scored on normalised states works",
+    ("On raw states the mask fails: one that is scored on normalised states works",
      "scored on normalised − on raw states, trained on raw states", OTHER_STATES, SNIP, "raw", ()),
     ("Which weights of a layer SNIP keeps makes no clear difference",
      "SNIP − SNIP shuffled, normalised states, BC (VAE), BCQ", SNIP, SHUFFLED, "normalised", PAPER),
