@@ -143,12 +143,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; a sentence in its place if it has no rows."""
+    if not rows:
+        return "The agents that this table compares are not trained yet."
     lines = [head, ["---"] * len(head), *rows]
-    return (
-        "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        if rows
-        else "The agents that this table compares are not trained yet."
-    )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def usual(column: str, algorithm: str, pruner: str) -> str:
@@ -488,7 +486,8 @@ def parts(study: Study) -> dict[str, str]:
         "shuffled-normalised": mean(SNIP, SHUFFLED, PAPER, states="normalised"),
         "shuffled-bcq": study.places(SNIP, SHUFFLED, ("BCQ",), states="normalised"),
         "snip-as-drawn": mean(SNIP, DENSE, ("BC (VAE)",), states="normalised", training=AS_THEY_COME),
-        "narrow-as-drawn": mean(SMALL, DENSE, ("BC (VAE)",), states="normalised", training=AS_THEY_COME),
+        "snip-as-drawn-bcq": mean(SNIP, DENSE, ("BCQ",), states="normalised", training=AS_THEY_COME),
+        "narrow-as-drawn": mean(SMALL, DENSE, PAPER, states="normalised", training=AS_THEY_COME),
         "scored-raw": study.places(OTHER_STATES, DENSE, states="raw"),
         "random-places-raw": study.places(SHUFFLED, DENSE, states="raw"),
         "snip-bcq": study.places(SNIP, DENSE, ("BCQ",), states="normalised"),
