@@ -79,6 +79,7 @@ LOOK = {
     "snip-shuffled": ("#56b4e9", "v"),
 }  # fmt: skip
 RC = {"font.size": 8.5, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"}
+RC["axes.titlesize"] = "medium"
 RC["svg.hashsalt"] = "study"  # equal drawings give equal bytes
 STATES = {"False": "raw", "True": "normalised"}
 AS_THEY_COME, A_TENTH = "failed episodes as they come", "10% failed episodes"
@@ -335,7 +336,7 @@ def draw_weights(study: Study, path: Path) -> None:
     of_kinds = study.points().groupby(["kind", "environment"])
     panels = [(at, own) for at, own in of_kinds if len(set(own["sparsity"]) - {0.0}) > 1]
     rows = -(-len(panels) // 3)
-    figure = Figure(figsize=(9, 2.6 * rows + 0.4), layout="constrained")
+    figure = Figure(figsize=(9, 2.7 * rows + 0.4), layout="constrained")
     axes = list(figure.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flat)
     for axis, ((kind, environment), own) in zip(axes, panels, strict=False):
         for line, played, words in (
@@ -346,7 +347,7 @@ def draw_weights(study: Study, path: Path) -> None:
             axis.axhline(expert, color="#7b8794", linewidth=0.8, linestyle=line, label=words)
         for pruner, of_pruner in own.groupby("pruner"):
             draw(axis, of_pruner["weights"], of_pruner, *LOOK[pruner], NAMES[pruner])
-        axis.set(title=f"{kind}, {environment}", xscale="log", xlim=(5e2, 1e6), ylim=(-5, 105))
+        axis.set(title=f"{environment}\n{kind}", xscale="log", xlim=(5e2, 1e6), ylim=(-5, 105))
         axis.set(xlabel="weights that act", ylabel="D4RL score")
         axis.tick_params(labelbottom=True, labelleft=True)
     for axis in axes[len(panels) :]:
