@@ -1,13 +1,12 @@
 """Fill the numbers of README.md and docs/study, draw two figures and write claims.csv, from the tables there.
 
-    python docs/study/make_page.py [DIRECTORY]
+    python docs/study/make_page.py
 
 `scores.csv` has every evaluation, `layers.csv` the weights that masks keep, `runs.csv` a row for each agent;
 `python -m pipelines study` adds to them. A page's words are written by hand; what is between `<!-- name -->`
 and `<!-- end -->` is written here, by :func:`parts`, from what agents there are.
 """
 
-import argparse
 import itertools
 import json
 import re
@@ -64,9 +63,10 @@ CASE = ["environment", "kind", "states", "data", "training"]
 MASK = ["pruner", "sparsity", "masks"]
 KINDS = {"bc": "BC (VAE)", "bc mlp": "BC (MLP)", "bcq": "BCQ", "td3bc": "TD3+BC", "iql": "IQL"}
 PAPER = ("BC (VAE)", "BCQ")
-OF_71_000 = ("BC (MLP), 256-256 units", "TD3+BC", "TD3+BC, learning rate 0.001", "IQL")
+OF_71_000 = ("BC (MLP), 256-256 units", "TD3+BC, learning rate 0.001")
 OF_580_000 = ("BC (VAE)", "BC (MLP)", "TD3+BC, 750-750 units, learning rate 0.001")
-"""Kinds whose dense network that acts has about so many weights."""
+FIGURE_A = OF_71_000 + OF_580_000
+"""Kinds of agents, by the weights of their dense network that acts."""
 NAMES = {
     "dense": "dense", "snip": "SNIP", "grasp": "GraSP", "small": "narrow dense", "erk": "ERK", "set": "SET",
     "rigl": "RigL", "finetuned": "magnitude after training", "gradual": "gradual magnitude",
@@ -79,12 +79,11 @@ LOOK = {
     "snip-shuffled": ("#56b4e9", "v"),
 }  # fmt: skip
 RC = {"font.size": 8.5, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"}
-RC["axes.titlesize"] = "medium"
-RC["svg.hashsalt"] = "study"  # equal drawings give equal bytes
+RC |= {"axes.titlesize": "medium", "svg.hashsalt": "study"}  # equal drawings give equal bytes
 STATES = {"False": "raw", "True": "normalised"}
 AS_THEY_COME, A_TENTH = "failed episodes as they come", "10% failed episodes"
 ON_NORMALISED, ON_RAW = "scored on normalised states", "scored on raw states"
-NOT_TRIED = "not tried"
+LONGER, NOT_TRIED = ("50,000 updates", "100,000 updates"), "not tried"
 Key = tuple[Any, ...]
 
 
@@ -115,10 +114,14 @@ def estimate(values: Iterable[float]) -> Estimate:
     n, mean = len(array), float(array.mean()) if len(array) else np.nan
     if n < MIN_SEEDS:
         return Estimate(mean, np.nan, np.nan, np.nan, n)
-    error = float(array.std(ddof=1) / n**0.5)
-    half = float(scipy.stats.t.ppf(0.975, n - 1)) * error
-    p = float(2 * scipy.stats.t.sf(abs(mean) / error, n - 1)) if error else float(mean == 0)
-    return Estimate(mean, mean - half, mean + half, p, n)
+    return by_t(mean, float(array.std(ddof=1) / n**0.5), n - 1, n)
+
+
+def by_t(mean: float, error: float, freedom: float, seeds: int) -> Estimate:
+    """The estimate with this standard error of so many degrees of freedom."""
+    half = float(scipy.stats.t.ppf(0.975, freedom)) * error
+    p = float(2 * scipy.stats.t.sf(abs(mean) / error, freedom)) if error else float(mean == 0)
+    return Estimate(mean, mean - half, mean + half, p, seeds)
 
 
 def points(value: float) -> str:
@@ -282,12 +285,22 @@ class Study:
         return found
 
     def pooled(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> tuple[Estimate, int]:
-        """One test of the mean difference over cases with enough seeds, and the number of these cases."""
+        """One test of the mean difference over cases with enough seeds, and the number of these cases.
+
+        Its interval is the wider of two: that of the means of seeds, which holds if cases vary together
+        but is too short where they cancel by chance, and that of independent cases (Welch 1947).
+        """
         by_seed = self.difference(own, other, **case).unstack("seed")
         if kinds:
             by_seed = by_seed[by_seed.index.get_level_values("kind").isin(kinds)]
-        by_seed = by_seed[by_seed.notna().sum(axis=1) >= MIN_SEEDS]
-        return estimate(by_seed.dropna(axis=1).mean() if len(by_seed) else ()), len(by_seed)
+        by_seed = by_seed[by_seed.notna().sum(axis=1) >= MIN_SEEDS].dropna(axis=1)
+        cases, found = len(by_seed), estimate(by_seed.mean() if len(by_seed) else ())
+        if found.seeds < MIN_SEEDS:
+            return found, cases
+        squares = by_seed.var(axis=1) / found.seeds / cases**2
+        freedom = (found.seeds - 1) * squares.sum() ** 2 / (squares**2).sum()
+        independent = by_t(found.value, squares.sum() ** 0.5, freedom, found.seeds)
+        return max(found, independent, key=lambda each: each.high - each.low), cases
 
     def places(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> str:
         """The mean difference in each environment: the cells of a table's row."""
@@ -325,9 +338,8 @@ class Study:
 
 def label(case: Mapping[str, Any]) -> str:
     """A row's agents in words."""
-    pruner = NAMES.get(case.get("pruner", ""), case.get("pruner", ""))
-    words = (case.get(of, "") for of in ("environment", "kind", "states", "training"))
-    return ", ".join(filter(None, [*words, pruner, case.get("masks", "")]))
+    words = (case.get(of, "") for of in ("environment", "kind", "states", "training", "pruner", "masks"))
+    return ", ".join(NAMES.get(each, each) for each in words if each)
 
 
 def draw_weights(study: Study, path: Path) -> None:
@@ -339,10 +351,7 @@ def draw_weights(study: Study, path: Path) -> None:
     figure = Figure(figsize=(9, 2.7 * rows + 0.4), layout="constrained")
     axes = list(figure.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flat)
     for axis, ((kind, environment), own) in zip(axes, panels, strict=False):
-        for line, played, words in (
-            ("-", "deterministic", "expert"),
-            (":", "noisy", "expert with the data's noise"),
-        ):
+        for line, played, words in (("-", "deterministic", "expert"), (":", "noisy", "expert with noise")):
             expert = study.experts[environment][played]["d4rl_score"]
             axis.axhline(expert, color="#7b8794", linewidth=0.8, linestyle=line, label=words)
         for pruner, of_pruner in own.groupby("pruner"):
@@ -367,12 +376,9 @@ def draw_masks(study: Study, path: Path) -> None:
             shown = own[(own["environment"] == environment) & (masks == words)]
             for at, trained in enumerate(STATES.values()):
                 values = shown.loc[shown["states"] == trained, "score"]
-                axis.plot(
-                    [at + shift + 0.06] * len(values), values, "o", color=colour, alpha=0.3, markersize=4
-                )
-                if len(values):
-                    found = pandas.DataFrame([estimate(values)])
-                    draw(axis, [at + shift], found, colour, "_", f"masks {words}")
+                axis.scatter([at + shift + 0.06] * len(values), values, 16, color=colour, alpha=0.3)
+                found = pandas.DataFrame([estimate(values)])
+                draw(axis, [at + shift], found, colour, "_", f"masks {words}")
         axis.set(title=environment, xlim=(-0.5, 1.5), ylim=(-5, 105), ylabel="D4RL score")
         axis.set_xticks([0, 1], [f"trained on\n{states} states" for states in STATES.values()])
     save(figure, path)
@@ -400,14 +406,14 @@ RANDOM, SMALL, DENSE = ("random", 0.95, ""), ("small", 0.95, ""), ("dense", 0.0,
 OTHER_STATES = ("snip", 0.95, ON_NORMALISED)
 CLAIMS = (
     ("A narrow dense network scores more than a wide one that SNIP prunes to as many weights",
-     "narrow dense − SNIP, normalised states, all kinds but BCQ", SMALL, SNIP, "normalised", ()),
+     "narrow dense − SNIP, normalised states, the kinds of figure A", SMALL, SNIP, "normalised", FIGURE_A),
     ("On normalised states, SNIP costs BC (VAE) and BCQ little in the mean",
      "SNIP − dense, normalised states, BC (VAE), BCQ", SNIP, DENSE, "normalised", PAPER),
     ("On raw states the mask fails: one that is scored on normalised states works",
-     "scored on normalised − on raw states, trained on raw states", OTHER_STATES, SNIP, "raw", ()),
+     "masks of normalised − of raw states, BC (VAE), trained on raw states", OTHER_STATES, SNIP, "raw", ()),
     ("Which weights of a layer SNIP keeps makes no clear difference",
      "SNIP − SNIP shuffled, normalised states, BC (VAE), BCQ", SNIP, SHUFFLED, "normalised", PAPER),
-    ("How many weights each layer keeps matters much",
+    ("SNIP's number of weights in each layer matters: an equal share of each scores less",
      "SNIP shuffled − random, normalised states, BC (VAE), BCQ", SHUFFLED, RANDOM, "normalised", PAPER),
 )  # fmt: skip
 
@@ -437,13 +443,9 @@ def parts(study: Study) -> dict[str, str]:
     """Every part of the pages that this script fills, by name."""
     agents = study.agents
     five = agents[agents["sparsity"].isin([0, 0.95]) & (agents["masks"] == "")]
-    failing = agents[
-        agents["training"].isin(["", AS_THEY_COME, A_TENTH]) & (agents["states"] == "normalised")
-    ]
-    failed = failing[failing["training"] != ""]
-    failing = failing[
-        failing["kind"].isin(failed["kind"]) & failing["environment"].isin(failed["environment"])
-    ]
+    normalised = agents[agents["states"] == "normalised"]
+    failed = normalised[normalised["training"].isin([AS_THEY_COME, A_TENTH])]
+    failing = normalised.merge(failed[["environment", "kind"]].drop_duplicates())
     masks = sorted(agents["masks"].unique(), key=lambda text: (len(text), text))
 
     def pruned(*pruners: str) -> dict[str, Key]:
@@ -459,14 +461,15 @@ def parts(study: Study) -> dict[str, str]:
     every, trained = plan.pop("all")
     spread, runs = agents["spread"], study.runs
     experts = (f"{name} {each['deterministic']['d4rl_score']:.0f}" for name, each in study.experts.items())
-    longer = ("50,000 updates", "100,000 updates")
-    by_length = {"25,000 updates": ("",)} | {words: (words,) for words in longer}
+    by_length = {"25,000 updates": ("",)} | {words: (words,) for words in LONGER}
     by_failures = {"none": ("",), "as they come": (AS_THEY_COME,), "a tenth": (A_TENTH,)}
     by_sparsity = {f"{1 - sparsity:.0%} kept": (sparsity,) for sparsity in (0.95, 0.75, 0.9, 0.98, 0.99)}
     by_states = {"scored on the same states": ("",), ON_NORMALISED: (ON_NORMALISED,), ON_RAW: (ON_RAW,)}
     shuffled = ("snip-shuffled-first", "snip-shuffled-rest", "snip-shuffled")
+    scored = ("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
     layerwise = pruned("snip", *shuffled, "snip-blind", "dense")
     tested = claims(study)
+    of_2, of_1 = ((("small", kept, ""), ("snip", kept, "")) for kept in (0.98, 0.99))
     point = study.points().set_index(["environment", "kind", "pruner", "sparsity"]).loc["HalfCheetah"]
     return {
         "snip-7100": score(point.loc["BC (MLP), 256-256 units", "snip", 0.9]),
@@ -474,10 +477,14 @@ def parts(study: Study) -> dict[str, str]:
         "narrow-5800": score(point.loc["BC (MLP)", "small", 0.99]),
         "claims": claim_table(tested),
         "narrow-snip-p": f"{tested['p_holm'][0]:.2g}",
-        "narrow-snip": mean(SMALL, SNIP, states="normalised"),
-        "narrow-snip-places": study.places(SMALL, SNIP, states="normalised"),
-        "narrow-snip-2": mean(("small", 0.98, ""), ("snip", 0.98, ""), states="normalised"),
-        "narrow-snip-1": mean(("small", 0.99, ""), ("snip", 0.99, ""), states="normalised"),
+        "narrow-snip": mean(SMALL, SNIP, FIGURE_A, states="normalised"),
+        "narrow-snip-places": study.places(SMALL, SNIP, FIGURE_A, states="normalised"),
+        "narrow-snip-2": mean(*of_2, FIGURE_A, states="normalised"),
+        "narrow-snip-2-places": study.places(*of_2, FIGURE_A, states="normalised"),
+        "narrow-snip-1": mean(*of_1, FIGURE_A, states="normalised"),
+        "narrow-snip-1-places": study.places(*of_1, FIGURE_A, states="normalised"),
+        "erk-snip": mean(("erk", 0.95, ""), SNIP, FIGURE_A, states="normalised"),
+        "gradual-snip": mean(("gradual", 0.95, ""), SNIP, states="normalised"),
         "snip-small": study.places(SNIP, DENSE, OF_71_000, states="normalised"),
         "snip-large": study.places(SNIP, DENSE, OF_580_000, states="normalised"),
         "narrow-small": study.places(SMALL, DENSE, OF_71_000, states="normalised"),
@@ -503,9 +510,7 @@ def parts(study: Study) -> dict[str, str]:
         "plan": markdown(
             ["experiment", "agents", "trained"], [(f"`{name}`", *map(str, own)) for name, own in plan.items()]
         ),
-        "scores": table(
-            five, MASK, pruned("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
-        ),
+        "scores": table(five, MASK, pruned(*scored)),
         "weights": weight_table(study),
         "narrow": narrow_table(study),
         "sparsities": table(agents[agents["pruner"] != "dense"], ["sparsity"], by_sparsity),
@@ -528,8 +533,7 @@ def weight_table(study: Study) -> str:
     rows = []
     for row in study.points().sort_values(order, ascending=[True, True, False]).itertuples():
         kept = f"{100 * (1 - row.sparsity):.3g} %", f"{row.weights:,.0f}"
-        agents = f"{row.environment}, {row.kind}"
-        rows.append((agents, NAMES[row.pruner], *kept, score(row), f"{row.seeds}"))
+        rows.append((f"{row.environment}, {row.kind}", NAMES[row.pruner], *kept, score(row), f"{row.seeds}"))
     return markdown(["agents", "masks", "weights kept", "weights that act", "score", "seeds"], rows)
 
 
@@ -539,9 +543,8 @@ def narrow_table(study: Study) -> str:
     for sparsity in sorted(set(study.agents["sparsity"]) - {0.0}):
         found = study.difference(("small", sparsity, ""), ("snip", sparsity, ""), states="normalised")
         for case, own in found.groupby(CASE):
-            rows.append(
-                (label(dict(zip(CASE, case, strict=True))), f"{1 - sparsity:.0%}", estimate(own).cell)
-            )
+            named = label(dict(zip(CASE, case, strict=True)))
+            rows.append((named, f"{1 - sparsity:.0%}", estimate(own).cell))
     rows.sort(key=lambda row: row[0])  # and as the loop, from many weights to few
     return markdown(["agents", "weights kept", "narrow dense − SNIP"], rows)
 
@@ -581,19 +584,16 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def main() -> None:
-    """Fill the pages of a directory that has the tables."""
-    parser = argparse.ArgumentParser(description="Fill the pages of docs/study from its tables.")
-    parser.add_argument("directory", nargs="?", type=Path, default=HERE)
-    directory = parser.parse_args().directory
-    study = Study(directory)
-    claims(study).to_csv(directory / "claims.csv", index=False, float_format="%.6g")
+    """Fill the pages, from the tables beside them."""
+    study = Study(HERE)
+    claims(study).to_csv(HERE / "claims.csv", index=False, float_format="%.6g")
     values = parts(study)
-    for path in [*directory.glob("*.md"), *([ROOT / "README.md"] if directory == HERE else [])]:
+    for path in [*HERE.glob("*.md"), ROOT / "README.md"]:
         path.write_text(fill(path.read_text("utf-8"), values), encoding="utf-8")
     with rc_context(RC):
-        draw_weights(study, directory / "weights.svg")
-        draw_masks(study, directory / "masks.svg")
-    print(directory / "README.md")
+        draw_weights(study, HERE / "weights.svg")
+        draw_masks(study, HERE / "masks.svg")
+    print(HERE / "README.md")
 
 
 if __name__ == "__main__":

@@ -71,12 +71,22 @@ def test_a_pooled_claim_is_a_plain_t_test_over_seeds(make_page, study):
     assert (row["seeds"], row["cases"]) == (len(by_seed), 6)
 
 
+def test_a_pooled_interval_is_welch_s_where_cases_cancel(make_page, study, monkeypatch):
+    up, down = [1.0, 2.0, 4.0], [4.1, 3.0, 1.0]
+    at = [["Hopper", "Walker2d"], ["BCQ"], ["raw"], ["own"], [""], [0, 1, 2]]
+    cases = pandas.Series(up + down, pandas.MultiIndex.from_product(at, names=[*make_page.CASE, "seed"]))
+    monkeypatch.setattr(study, "difference", lambda *_: cases)
+    expected = scipy.stats.ttest_ind(up, np.negative(down), equal_var=False)
+    low, high = expected.confidence_interval(0.95)
+    found = study.pooled(make_page.SNIP, make_page.DENSE)[0]
+    assert (found.low, found.high, found.p) == pytest.approx((low / 2, high / 2, expected.pvalue))
+
+
 def test_a_cell_is_a_plain_t_interval(make_page, study):
     difference = (scores("HalfCheetah", "bc", "snip") - scores("HalfCheetah", "bc", "dense")).dropna()
     low, high = scipy.stats.ttest_1samp(difference, 0).confidence_interval(0.95)
     words = f"**{difference.mean():+.1f} ({low:+.1f} to {high:+.1f})** | ".replace("-", "−")
     assert study.places(make_page.SNIP, make_page.DENSE, ["BC (VAE)"], states="normalised").startswith(words)
-    assert make_page.estimate([1.0, 2.0]).low is not None
     assert str(make_page.estimate([1.0, 2.0])) == "+1.5 (2 seeds)"
     assert make_page.estimate([-3.0, -3.0, -3.0]).cell == "**−3.0 (−3.0 to −3.0)**"
 
