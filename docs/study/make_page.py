@@ -479,7 +479,6 @@ def parts(study: Study) -> dict[str, str]:
         "narrow-snip-p": f"{tested['p_holm'][0]:.2g}",
         "narrow-snip": mean(SMALL, SNIP, FIGURE_A, states="normalised"),
         "narrow-snip-places": study.places(SMALL, SNIP, FIGURE_A, states="normalised"),
-        "narrow-snip-2": mean(*of_2, FIGURE_A, states="normalised"),
         "narrow-snip-2-places": study.places(*of_2, FIGURE_A, states="normalised"),
         "narrow-snip-1": mean(*of_1, FIGURE_A, states="normalised"),
         "narrow-snip-1-places": study.places(*of_1, FIGURE_A, states="normalised"),
