@@ -132,8 +132,8 @@ def points(value: float) -> str:
 
 def score(found: Any) -> str:
     """A mean score and its interval, of an estimate or a row that has its fields, in whole points."""
-    interval = f" ({found.low:.0f} to {found.high:.0f})" if found.seeds >= MIN_SEEDS else ""
-    return f"{found.value:.0f}{interval}".replace("-", "−")
+    interval = f" ({round(found.low)} to {round(found.high)})" if found.seeds >= MIN_SEEDS else ""
+    return f"{round(found.value)}{interval}".replace("-", "−")
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -528,9 +528,9 @@ def parts(study: Study) -> dict[str, str]:
 
 def weight_table(study: Study) -> str:
     """The points of figure A."""
-    order = ["environment", "kind", "weights"]
+    order = ["environment", "kind", "weights", "pruner"]
     rows = []
-    for row in study.points().sort_values(order, ascending=[True, True, False]).itertuples():
+    for row in study.points().sort_values(order, ascending=[True, True, False, True]).itertuples():
         kept = f"{100 * (1 - row.sparsity):.3g} %", f"{row.weights:,.0f}"
         rows.append((f"{row.environment}, {row.kind}", NAMES[row.pruner], *kept, score(row), f"{row.seeds}"))
     return markdown(["agents", "masks", "weights kept", "weights that act", "score", "seeds"], rows)
