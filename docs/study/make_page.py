@@ -62,7 +62,7 @@ CASE = ["environment", "kind", "states", "data", "training"]
 """Columns of :func:`described` tables in which agents agree that are compared with each other."""
 MASK = ["pruner", "sparsity", "masks"]
 KINDS = {"bc": "BC (VAE)", "bc mlp": "BC (MLP)", "bcq": "BCQ", "td3bc": "TD3+BC", "iql": "IQL"}
-PAPER = ("BC (VAE)", "BCQ")
+PAPER, IQL_750 = ("BC (VAE)", "BCQ"), ("IQL, 750-750 units",)
 OF_71_000 = ("BC (MLP), 256-256 units", "TD3+BC, learning rate 0.001")
 OF_580_000 = ("BC (VAE)", "BC (MLP)", "TD3+BC, 750-750 units, learning rate 0.001")
 FIGURE_A = OF_71_000 + OF_580_000
@@ -187,9 +187,8 @@ def described(rows: pandas.DataFrame) -> pandas.DataFrame:
             found["masks"].append(f"scored on {STATES[scored]} states")
         for of, parts in found.items():
             words[of].append(", ".join(filter(None, parts)))
-    data = np.where(
-        rows["data_seed"] == "shared", "one", np.where(rows["data_seed"] == rows["seed"], "own", "?")
-    )
+    own = np.where(rows["data_seed"] == rows["seed"], "own", "?")
+    data = np.where(rows["data_seed"] == "shared", "one", own)
     states = rows["normalize_states"].map(STATES)
     return rows.assign(**words, data=data, states=states, sparsity=rows["sparsity"].astype(float))
 
@@ -491,7 +490,8 @@ def parts(study: Study) -> dict[str, str]:
         "narrow-large": study.places(SMALL, DENSE, OF_580_000, states="normalised"),
         "snip-raw": mean(SNIP, DENSE, states="raw"),
         "shuffled-raw": mean(SNIP, SHUFFLED, states="raw"),
-        "shuffled-normalised": mean(SNIP, SHUFFLED, PAPER, states="normalised"),
+        "longer": mean(SNIP, DENSE, ("TD3+BC", "IQL"), states="normalised", training=LONGER[1]),
+        "iql": " and ".join(mean(own, DENSE, IQL_750, states="normalised") for own in (SMALL, SNIP)),
         "shuffled-bcq": study.places(SNIP, SHUFFLED, ("BCQ",), states="normalised"),
         "snip-as-drawn": mean(SNIP, DENSE, ("BC (VAE)",), states="normalised", training=AS_THEY_COME),
         "snip-as-drawn-bcq": mean(SNIP, DENSE, ("BCQ",), states="normalised", training=AS_THEY_COME),
