@@ -62,11 +62,11 @@ CASE = ["environment", "kind", "states", "data", "training"]
 """Columns of :func:`described` tables in which agents agree that are compared with each other."""
 MASK = ["pruner", "sparsity", "masks"]
 KINDS = {"bc": "BC (VAE)", "bc mlp": "BC (MLP)", "bcq": "BCQ", "td3bc": "TD3+BC", "iql": "IQL"}
-PAPER, IQL_750 = ("BC (VAE)", "BCQ"), ("IQL, 750-750 units",)
+PAPER = ("BC (VAE)", "BCQ")
 OF_71_000 = ("BC (MLP), 256-256 units", "TD3+BC, learning rate 0.001")
 OF_580_000 = ("BC (VAE)", "BC (MLP)", "TD3+BC, 750-750 units, learning rate 0.001")
 FIGURE_A = OF_71_000 + OF_580_000
-"""Kinds of agents, by the weights of their dense network that acts."""
+"""Figure A's kinds of agents: dense networks that act with about 71,000 and with about 580,000 weights."""
 NAMES = {
     "dense": "dense", "snip": "SNIP", "grasp": "GraSP", "small": "narrow dense", "erk": "ERK", "set": "SET",
     "rigl": "RigL", "finetuned": "magnitude after training", "gradual": "gradual magnitude",
@@ -83,7 +83,7 @@ RC |= {"axes.titlesize": "medium", "svg.hashsalt": "study"}  # equal drawings gi
 STATES = {"False": "raw", "True": "normalised"}
 AS_THEY_COME, A_TENTH = "failed episodes as they come", "10% failed episodes"
 ON_NORMALISED, ON_RAW = "scored on normalised states", "scored on raw states"
-LONGER, NOT_TRIED = ("50,000 updates", "100,000 updates"), "not tried"
+NOT_TRIED = "not tried"
 Key = tuple[Any, ...]
 
 
@@ -275,11 +275,11 @@ class Study:
         self.experts = {each["environment"]: each for each in experts}
 
     def difference(self, own: Key, other: Key, **case: str) -> pandas.Series:
-        """Points, by case and seed, that agents of one kind of mask score more than those of another."""
+        """Points, by case and seed, that one mask scores more; `case` says in what cases are unusual."""
         if own not in self.by_mask or other not in self.by_mask:
             return pandas.Series(dtype=float, index=pandas.MultiIndex.from_tuples([], names=[*CASE, "seed"]))
         found = (self.by_mask[own] - self.by_mask[other]).dropna()
-        for column, value in {"data": "own", "training": "", **case}.items():
+        for column, value in {"data": "own", "training": "", "states": "normalised", **case}.items():
             found = found[found.index.get_level_values(column) == value]
         return found
 
@@ -399,8 +399,9 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, metadata={"Date": None, "Creator": None})
 
 
-SNIP, SHUFFLED = ("snip", 0.95, ""), ("snip-shuffled", 0.95, "")
-RANDOM, SMALL, DENSE = ("random", 0.95, ""), ("small", 0.95, ""), ("dense", 0.0, "")
+SNIP, SNIP_2, SNIP_1 = (("snip", sparsity, "") for sparsity in (0.95, 0.98, 0.99))
+SMALL, SMALL_2, SMALL_1 = (("small", sparsity, "") for sparsity in (0.95, 0.98, 0.99))
+SHUFFLED, RANDOM, DENSE = ("snip-shuffled", 0.95, ""), ("random", 0.95, ""), ("dense", 0.0, "")
 OTHER_STATES = ("snip", 0.95, ON_NORMALISED)
 CLAIMS = (
     ("A narrow dense network may score more than a wide one that SNIP prunes to as many weights",
@@ -432,9 +433,8 @@ def claim_table(found: pandas.DataFrame) -> str:
         written = Estimate(row.value, row.low, row.high, row.p, row.seeds).cell if row.cases else NOT_TRIED
         p = ("–", "–") if np.isnan(row.p) else (f"{row.p:.2g}", f"{row.p_holm:.2g}")
         rows.append((row.claim, row.compared, written, *p, f"{row.seeds} in {row.cases}"))
-    return markdown(
-        ["claim", "compared, at 5 % of the weights", "points", "p", "p, Holm", "seeds, cases"], rows
-    )
+    head = ["claim", "compared, at 5 % of the weights", "points", "p", "p, Holm", "seeds, cases"]
+    return markdown(head, rows)
 
 
 def parts(study: Study) -> dict[str, str]:
@@ -459,15 +459,15 @@ def parts(study: Study) -> dict[str, str]:
     every, trained = plan.pop("all")
     spread, runs = agents["spread"], study.runs
     experts = (f"{name} {each['deterministic']['d4rl_score']:.0f}" for name, each in study.experts.items())
-    by_length = {"25,000 updates": ("",)} | {words: (words,) for words in LONGER}
+    longer = ("50,000 updates", "100,000 updates")
+    by_length = {"25,000 updates": ("",)} | {words: (words,) for words in longer}
     by_failures = {"none": ("",), "as they come": (AS_THEY_COME,), "a tenth": (A_TENTH,)}
     by_sparsity = {f"{1 - sparsity:.0%} kept": (sparsity,) for sparsity in (0.95, 0.75, 0.9, 0.98, 0.99)}
     by_states = {"scored on the same states": ("",), ON_NORMALISED: (ON_NORMALISED,), ON_RAW: (ON_RAW,)}
     shuffled = ("snip-shuffled-first", "snip-shuffled-rest", "snip-shuffled")
-    scored = ("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
+    compared = ("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
     layerwise = pruned("snip", *shuffled, "snip-blind", "dense")
     tested = claims(study)
-    of_2, of_1 = ((("small", kept, ""), ("snip", kept, "")) for kept in (0.98, 0.99))
     point = study.points().set_index(["environment", "kind", "pruner", "sparsity"]).loc["HalfCheetah"]
     return {
         "snip-7100": score(point.loc["BC (MLP), 256-256 units", "snip", 0.9]),
@@ -475,30 +475,30 @@ def parts(study: Study) -> dict[str, str]:
         "narrow-5800": score(point.loc["BC (MLP)", "small", 0.99]),
         "claims": claim_table(tested),
         "narrow-snip-p": f"{tested['p_holm'][0]:.2g}",
-        "narrow-snip": mean(SMALL, SNIP, FIGURE_A, states="normalised"),
-        "narrow-snip-places": study.places(SMALL, SNIP, FIGURE_A, states="normalised"),
-        "narrow-snip-2-places": study.places(*of_2, FIGURE_A, states="normalised"),
-        "narrow-snip-1": mean(*of_1, FIGURE_A, states="normalised"),
-        "narrow-5900": mean(of_1[0], DENSE, OF_580_000, environment="HalfCheetah", states="normalised"),
-        "snip-5900": mean(of_1[1], DENSE, OF_580_000, environment="HalfCheetah", states="normalised"),
-        "narrow-snip-1-places": study.places(*of_1, FIGURE_A, states="normalised"),
-        "erk-snip": mean(("erk", 0.95, ""), SNIP, FIGURE_A, states="normalised"),
-        "gradual-snip": mean(("gradual", 0.95, ""), SNIP, states="normalised"),
-        "snip-small": study.places(SNIP, DENSE, OF_71_000, states="normalised"),
-        "snip-large": study.places(SNIP, DENSE, OF_580_000, states="normalised"),
-        "narrow-small": study.places(SMALL, DENSE, OF_71_000, states="normalised"),
-        "narrow-large": study.places(SMALL, DENSE, OF_580_000, states="normalised"),
+        "narrow-snip": mean(SMALL, SNIP, FIGURE_A),
+        "narrow-snip-places": study.places(SMALL, SNIP, FIGURE_A),
+        "narrow-snip-2-places": study.places(SMALL_2, SNIP_2, FIGURE_A),
+        "narrow-snip-1": mean(SMALL_1, SNIP_1, FIGURE_A),
+        "narrow-snip-1-places": study.places(SMALL_1, SNIP_1, FIGURE_A),
+        "narrow-5900": mean(SMALL_1, DENSE, OF_580_000, environment="HalfCheetah"),
+        "snip-5900": mean(SNIP_1, DENSE, OF_580_000, environment="HalfCheetah"),
+        "erk-snip": mean(("erk", 0.95, ""), SNIP, FIGURE_A),
+        "gradual-snip": mean(("gradual", 0.95, ""), SNIP),
+        "snip-small": study.places(SNIP, DENSE, OF_71_000),
+        "snip-large": study.places(SNIP, DENSE, OF_580_000),
+        "narrow-small": study.places(SMALL, DENSE, OF_71_000),
+        "narrow-large": study.places(SMALL, DENSE, OF_580_000),
         "snip-raw": mean(SNIP, DENSE, states="raw"),
         "shuffled-raw": mean(SNIP, SHUFFLED, states="raw"),
-        "longer": mean(SNIP, DENSE, ("TD3+BC", "IQL"), states="normalised", training=LONGER[1]),
-        "iql": " and ".join(mean(own, DENSE, IQL_750, states="normalised") for own in (SMALL, SNIP)),
-        "shuffled-bcq": study.places(SNIP, SHUFFLED, ("BCQ",), states="normalised"),
-        "snip-as-drawn": mean(SNIP, DENSE, ("BC (VAE)",), states="normalised", training=AS_THEY_COME),
-        "snip-as-drawn-bcq": mean(SNIP, DENSE, ("BCQ",), states="normalised", training=AS_THEY_COME),
-        "narrow-as-drawn": mean(SMALL, DENSE, PAPER, states="normalised", training=AS_THEY_COME),
+        "longer": mean(SNIP, DENSE, ("TD3+BC", "IQL"), training=longer[1]),
+        "iql": " and ".join(mean(own, DENSE, ("IQL, 750-750 units",)) for own in (SMALL, SNIP)),
+        "shuffled-bcq": study.places(SNIP, SHUFFLED, ("BCQ",)),
+        "snip-as-drawn": mean(SNIP, DENSE, ("BC (VAE)",), training=AS_THEY_COME),
+        "snip-as-drawn-bcq": mean(SNIP, DENSE, ("BCQ",), training=AS_THEY_COME),
+        "narrow-as-drawn": mean(SMALL, DENSE, PAPER, training=AS_THEY_COME),
         "scored-raw": study.places(OTHER_STATES, DENSE, states="raw"),
-        "bcq-without-failures": mean(SNIP, DENSE, ("BCQ",), environment="HalfCheetah", states="normalised"),
-        "snip-bcq": study.places(SNIP, DENSE, ("BCQ",), states="normalised"),
+        "bcq-without-failures": mean(SNIP, DENSE, ("BCQ",), environment="HalfCheetah"),
+        "snip-bcq": study.places(SNIP, DENSE, ("BCQ",)),
         "experts": ", ".join(experts),
         "agents": f"{len(runs):,}",
         "hours": f"{runs['seconds'].astype(float).sum() / 3600:.0f}",
@@ -510,7 +510,7 @@ def parts(study: Study) -> dict[str, str]:
         "plan": markdown(
             ["experiment", "agents", "trained"], [(f"`{name}`", *map(str, own)) for name, own in plan.items()]
         ),
-        "scores": table(five, MASK, pruned(*scored)),
+        "scores": table(five, MASK, pruned(*compared)),
         "weights": weight_table(study),
         "narrow": narrow_table(study),
         "sparsities": table(agents[agents["pruner"] != "dense"], ["sparsity"], by_sparsity),
@@ -541,7 +541,7 @@ def narrow_table(study: Study) -> str:
     """Narrow dense networks beside wide ones that SNIP prunes to as many weights."""
     rows = []
     for sparsity in sorted(set(study.agents["sparsity"]) - {0.0}):
-        found = study.difference(("small", sparsity, ""), ("snip", sparsity, ""), states="normalised")
+        found = study.difference(("small", sparsity, ""), ("snip", sparsity, ""))
         for case, own in found.groupby(CASE):
             named = label(dict(zip(CASE, case, strict=True)))
             rows.append((named, f"{1 - sparsity:.0%}", estimate(own).cell))
