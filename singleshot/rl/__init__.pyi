@@ -23,6 +23,7 @@ class BC(offline_rl.BC):
         batch_size: int = 100,
         normalize_states: bool = False,
         hidden: tuple[int, int] = (750, 750),
+        initialization: Literal["linear", "glorot"] = "linear",
         actor: Literal["vae", "mlp"] = "vae",
     ) -> None: ...
 
@@ -38,6 +39,7 @@ class BCQ(offline_rl.BCQ):
         batch_size: int = 100,
         normalize_states: bool = False,
         hidden: tuple[int, int] = (400, 300),
+        initialization: Literal["linear", "glorot"] = "linear",
         vae_hidden: tuple[int, int] = (750, 750),
         discount: float = 0.99,
         tau: float = 0.005,
@@ -59,6 +61,7 @@ class IQL(offline_rl.IQL):
         batch_size: int = 256,
         normalize_states: bool = False,
         hidden: tuple[int, int] = (256, 256),
+        initialization: Literal["linear", "glorot"] = "linear",
         discount: float = 0.99,
         tau: float = 0.005,
         expectile: float = 0.7,
@@ -77,6 +80,7 @@ class TD3BC(offline_rl.TD3BC):
         batch_size: int = 256,
         normalize_states: bool = True,
         hidden: tuple[int, int] = (256, 256),
+        initialization: Literal["linear", "glorot"] = "linear",
         discount: float = 0.99,
         tau: float = 0.005,
         policy_noise: float = 0.2,

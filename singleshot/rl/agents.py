@@ -208,7 +208,10 @@ def parts_of(algorithm: Algorithm) -> Parts:
 
 def initial_networks(algorithm: Algorithm, seeds: Sequence[int], draw: int = 0) -> dict[str, DenseNetwork]:
     """An algorithm's networks before pruning, one agent per seed. Another `draw` gives other weights."""
-    return {name: initialize(name, layers, seeds, draw) for name, layers in layers_of(algorithm).items()}
+    kind = algorithm.config.initialization
+    return {
+        name: initialize(name, layers, seeds, draw, kind) for name, layers in layers_of(algorithm).items()
+    }
 
 
 def flatten_masks(masks: Mapping[str, LayerTensors]) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from singleshot.errors import UserError
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, Architecture, Units
+from singleshot.rl.networks import AnyNetwork, Architecture, Initialization, Units
 from singleshot.rl.randomness import Randomness
 
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]
@@ -42,6 +42,9 @@ class AlgorithmConfig:
     The paper does not say; BEAR's code does not normalise them, and the author's later code does."""
     hidden: Units = (256, 256)
     """Units of the two hidden layers of each network."""
+    initialization: Initialization = "linear"
+    """How initial weights are drawn: as `nn.Linear` does, or Glorot's, at which the authors of SNIP and GraSP
+    score. Biases are drawn as `nn.Linear` does."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():

@@ -14,7 +14,7 @@ files, weights are (out, in) as usual.
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import torch
 from annotated_types import Ge
@@ -33,6 +33,7 @@ Units = tuple[Annotated[int, Ge(1)], Annotated[int, Ge(1)]]
 """Numbers of units of two hidden layers, first and second."""
 PerceptronLayers = tuple[Sequence[str], Sequence[str]]
 """Names of the hidden layers in order, and of the heads that read the last hidden layer."""
+Initialization = Literal["linear", "glorot"]
 STATE = "state"
 """Name of the input that is a state of the environment. An MLP that has this input has it first."""
 VAE_LOG_STD_LIMITS = -4, 15
@@ -240,12 +241,15 @@ def from_parameters(parameters: Mapping[str, Tensor]) -> DenseNetwork:
     return DenseNetwork(weights, biases)
 
 
-def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -> DenseNetwork:
-    """Draw one network per seed as `nn.Linear` does by default, from that seed, the name and `draw` alone.
+def initialize(
+    name: str, layers: Layers, seeds: Sequence[int], draw: int = 0, initialization: Initialization = "linear"
+) -> DenseNetwork:
+    """Draw one network per seed, from that seed, the name and `draw` alone.
 
-    Agents with the same seed therefore begin with the same weights, whatever their pruner and sparsity.
-    Weights and biases are uniform in ±1/√in, equivalent to Kaiming's uniform initialisation with a = √5.
-    Biases of a layer without inputs are zero.
+    Agents with the same seed therefore begin with the same weights, whatever their pruner and sparsity. As by
+    `nn.Linear`, weights and biases are uniform in ±1/√in, equivalent to Kaiming's uniform initialisation with
+    a = √5; biases of a layer without inputs are zero. Glorot's weights are normal, of variance 2/(in + out)
+    (Glorot and Bengio 2010), drawn in place of the uniform ones.
     """
     drawn = []
     for seed in seeds:
@@ -257,6 +261,9 @@ def initialize(name: str, layers: Layers, seeds: Sequence[int], draw: int = 0) -
                     if inputs
                     else torch.zeros(1, rows, outputs)
                 )
+            if initialization == "glorot" and inputs:
+                weights = torch.randn(1, inputs, outputs, generator=generator)
+                parameters[f"{layer}.weight"] = weights * (2 / (inputs + outputs)) ** 0.5
         drawn.append(parameters)
     return from_parameters({key: torch.cat([each[key] for each in drawn]) for key in drawn[0]})
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from singleshot.pruning.effective import on_paths
 from singleshot.pruning.masks import LayerCount, PruningConfig, count_layers, prune_networks
 from singleshot.pruning.pruner import Objective, ScoreFunction
 from singleshot.random_streams import stream
@@ -81,13 +82,31 @@ class AgentLayerCount(LayerCount):
     """Number of coordinates of the state; None if the layer does not read the state."""
     states_kept: int | None
     """Number of coordinates of the state for which the layer keeps at least one weight."""
+    weights_on_paths: int
+    """Number of kept weights on a path from an input to an output of the layer's MLP."""
 
 
 def count_agent_layers(algorithm: Algorithm, masks: AgentMasks) -> Iterator[AgentLayerCount]:
     """What an agent's masks keep of each layer."""
+    effective = {name: _on_paths(algorithm.architectures[name], own) for name, own in masks.items()}
     for count in count_layers(masks, parts_of(algorithm)):
         states_total = states_kept = None
         if count.layer in algorithm.architectures[count.network].state_layers:
             states = masks[count.network][count.layer][:, : algorithm.state_size].any(dim=0)
             states_total, states_kept = len(states), int(states.sum())
-        yield AgentLayerCount(**vars(count), states_total=states_total, states_kept=states_kept)
+        own = effective[count.network][count.layer]
+        yield AgentLayerCount(
+            **vars(count), states_total=states_total, states_kept=states_kept, weights_on_paths=own
+        )
+
+
+def _on_paths(architecture: Architecture, masks: LayerTensors) -> dict[str, int]:
+    """Number of kept weights on a path through their MLP, by layer."""
+    counts = {}
+    for hidden, heads in architecture.perceptrons:
+        *inner, last = on_paths(
+            [*(masks[layer] for layer in hidden), torch.cat([masks[head] for head in heads])]
+        )
+        found = *inner, *last.split([len(masks[head]) for head in heads])
+        counts |= {layer: int(own.sum()) for layer, own in zip((*hidden, *heads), found, strict=True)}
+    return counts

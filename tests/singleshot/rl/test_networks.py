@@ -57,3 +57,12 @@ def test_bcq_has_the_paper_s_number_of_weights():
     biases = sum(b.numel() for network in initial.values() for b in network.biases.values())
     assert weights == {"actor": 131_000, "critic": 259_000, "vae": 1_186_500}
     assert biases == 5_138
+
+
+def test_glorot_s_weights_have_his_variance_and_the_biases_of_linear():
+    layers = {"a": (400, 300)}
+    linear = networks.initialize("test", layers, seeds=[0])
+    glorot = networks.initialize("test", layers, seeds=[0], initialization="glorot")
+    assert abs(float(glorot.weights["a"].var()) * (400 + 300) / 2 - 1) < 0.02
+    assert abs(float(glorot.weights["a"].mean())) < 1e-3
+    assert torch.equal(glorot.biases["a"], linear.biases["a"])
