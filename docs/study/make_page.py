@@ -51,6 +51,7 @@ SETTINGS = {  # a new column of settings is a new line here
     "hidden": Setting("kind", "algorithms.{}.hidden", HIDDEN, "{} units"),
     "updates": Setting("training", "training.{}.updates", "25000", "{:,} updates"),
     "learning_rate": Setting("kind", "algorithms.{}.learning_rate", RATE, "learning rate {:g}"),
+    "initialization": Setting("kind", "algorithms.{}.initialization", "linear", "initial weights by {}"),
     "transitions": Setting("training", "data.transitions", "1000000", "{:,} transitions"),
     "batch_size": Setting("training", "algorithms.{}.batch_size", BATCH, "batches of {}"),
     "failed_episodes": Setting("training", "data.failed_episodes", "0", "{:.0%} failed episodes"),

@@ -23,8 +23,10 @@ from pipelines.engine.tracking import tracking
 from pipelines.stages import offline_rl as stage
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.whole_file import whole_file
+from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.variant import DENSE
-from singleshot.rl.agents import AgentSpec
+from singleshot.rl.agents import AGENT_FILE, AgentSpec, load_agent
+from singleshot.rl.pruning import count_agent_layers
 
 EXPERIMENTS = Path("conf/study.yaml")
 RUNS, SCORES, LAYERS = "runs.csv", "scores.csv", "layers.csv"
@@ -45,6 +47,7 @@ def key(config: Config, agent: AgentSpec) -> dict[str, str]:
         "learning_rate": f"{algorithm.learning_rate:g}",
         "actor": getattr(algorithm, "actor", ""),
         "hidden": "-".join(map(str, algorithm.hidden)),
+        "initialization": algorithm.initialization,
         "transitions": config.offline_rl.data.transitions,
         "data_seed": "" if draw is None else draw,
         "failed_episodes": "" if failed is None else f"{failed:g}",
@@ -64,7 +67,8 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
     """Compute the experiments `names`, by default all, and add their results to the tables in `output`.
 
     Tables are written after each seed; on a GPU, the agents of all seeds of an experiment train side by side.
-    Agents that are in the tables are not computed again, whichever commit trained them.
+    Agents that are in the tables are not computed again, whichever commit trained them. Of those whose masks
+    were published before weights on paths were counted, the masks alone are made again.
 
     Raises:
         UserError: there is no such experiment, its settings are wrong, or a table is damaged.
@@ -80,10 +84,24 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
                 tables = {table: read_table(output / table, columns) for table in (SCORES, LAYERS, RUNS)}
                 published = set(tables[RUNS][columns].itertuples(index=False, name=None))
                 wanted = [agent for agent, row in own.items() if tuple(row.values()) not in published]
+                counts = tables[LAYERS]
+                counts = counts[counts.get("weights_on_paths", "") != ""]
+                counted = set(counts[columns].itertuples(index=False, name=None))
+                uncounted = [
+                    agent
+                    for agent, row in own.items()
+                    if agent not in wanted
+                    and agent.mask_pruner
+                    and agent.pruner not in METHODS
+                    and tuple(row.values()) not in counted
+                ]
+                if not wanted:
+                    print("all agents are in the tables")
                 try:
                     compute(config, wanted, store)
+                    compute(config, uncounted, store, STEPS[:2])
                 finally:
-                    found = [results(config, agent, store) for agent in wanted]
+                    found = [results(config, agent, store) for agent in (*wanted, *uncounted)]
                     for table, old in tables.items():
                         if new := [rows[table] for rows in found if table in rows]:
                             write_table(pandas.concat([old, *new]), columns, output / table)
@@ -109,11 +127,11 @@ def side_by_side(config: Config) -> list[tuple[int, ...]]:
     return [tuple(seeds)] if on_gpu else [(seed,) for seed in seeds]
 
 
-def compute(config: Config, wanted: Sequence[AgentSpec], store: CellStore) -> None:
+def compute(
+    config: Config, wanted: Sequence[AgentSpec], store: CellStore, steps: Sequence[Step] = STEPS
+) -> None:
     """Make the data and the masks of agents, and train them."""
-    if not wanted:
-        print("all agents are in the tables")
-    for step in STEPS if wanted else ():
+    for step in steps if wanted else ():
         cells = [cell for agent in wanted if (cell := cell_of(step, config, agent, store))]
         once = list({cell.digest: cell for cell in cells}.values())
         with tracking(config.tracking, step.name, config.profile, step.experiment) as tracker:
@@ -153,6 +171,8 @@ def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pan
             run = {"commit": made.commit, "processor": made.machine.gpu or made.machine.processor}
             run |= {"seconds": str(made.seconds), "finished": str(made.finished)}
             rows |= {SCORES: read_table(directory / SCORES, []), RUNS: pandas.DataFrame([run])}
+            trained = load_agent(directory / AGENT_FILE)
+            rows[LAYERS] = pandas.DataFrame(count_agent_layers(trained.algorithm, trained.masks))
     return {table: own.assign(**key(config, agent)) for table, own in rows.items()}
 
 
