@@ -347,15 +347,18 @@ def test_a_users_mistake_and_too_little_memory_are_a_line_that_names_the_setting
 
 
 def test_a_tracker_that_is_gone_is_no_failure_of_a_cell(store, executor, monkeypatch):
-    def metrics(self, cell, step, values):
+    """It buffers metrics, so it fails in a flush: no checkpoint and no cell is stored without its metrics."""
+
+    def flush(self):
         raise ConnectionError("MLflow is gone")
 
-    monkeypatch.setattr(Recorder, "metrics", metrics)
-    recorder = Recorder()
-    with pytest.raises(ConnectionError, match="MLflow is gone"):
-        fan_out(sums(3), executor, store, recorder)
+    monkeypatch.setattr(Recorder, "flush", flush)
+    cells, recorder = [*sums(3), *sums(5, steps=0)[3:]], Recorder()
+    for kind in (cells[:3], cells[3:]):  # those that yield checkpoints, and those that yield only files
+        with pytest.raises(ConnectionError, match="MLflow is gone"):
+            fan_out(kind, executor, store, recorder)
     assert recorder.about("failed") == []
-    assert not any(store.has(cell) for cell in sums(3))  # rather than without their metrics
+    assert not any(store.has(cell) or store.checkpoint(cell) for cell in cells)
 
 
 def test_a_killed_worker_goes_on_from_its_checkpoint_and_one_that_always_dies_is_given_up(
