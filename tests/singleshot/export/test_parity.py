@@ -60,10 +60,10 @@ def test_outputs_that_cannot_be_compared(outputs):
     assert "'logits'" in told
 
 
-def bcq():
-    """Two states, three samples, one action; in the first the best two are nearly tied, in the second not."""
+def bcq(gap=1e-6):
+    """Two states, three samples, one action; the best two values differ by `gap`, and in the second by 1."""
     actions = np.array([[[0.1], [0.2], [0.3]], [[-0.1], [-0.2], [-0.3]]])
-    values = np.array([[5.0, 5.0 - 1e-6, 1.0], [1.0, 2.0, 3.0]])
+    values = np.array([[5.0, 5.0 - gap, 1.0], [1.0, 2.0, 3.0]])
     return Reference("action", actions, 1e-7, values, 1e-6)
 
 
@@ -88,6 +88,10 @@ def test_a_near_tie_may_be_settled_the_other_way_and_no_other_choice():
     assert parity.max_abs_error < 1e-7
     for choice in (3, -1):
         assert "indices of 3 samples" in compare(chosen((0.1, 0), (-0.3, choice)), bcq(), "float32")[1]
+    # Both values may be off by the tolerance, in opposite directions.
+    for tolerances, right in ((1.9, True), (2.1, False)):
+        gap = tolerances * MULTIPLES["float32"] * 1e-6
+        assert accepted(chosen((0.2, 1), (-0.3, 2)), bcq(gap)) == right
 
 
 def test_the_reference_is_the_network_in_float64(tmp_path):

@@ -31,9 +31,9 @@ def test_weights_move_from_the_smallest_to_the_largest_gradients_by_hand():
     """Of three kept weights 0.1 and 0.3 move; 0.1 comes back, as its gradient is the largest."""
     θ = torch.tensor([[0.1, -0.5, 0.3, 0.0, 0.0, 0.0]])
     mask = torch.tensor([[True, True, True, False, False, False]])
-    growth = torch.tensor([[9.0, 8.0, 0.0, 0.2, 0.7, 0.1]])
-    assert moved(θ, mask, growth, 0.67).tolist() == [[True, True, False, False, True, False]]
-    assert torch.equal(moved(θ, mask, growth, 0.3), mask)  # ⌊0.9⌋ = 0 move
+    growth = torch.tensor([[9.0, 0.05, 0.0, 0.2, 0.7, 0.1]])
+    assert moved(θ, mask, growth, 0.67).tolist() == [[True, True, False, False, True, False]]  # ⌊2.01⌋ = 2
+    assert torch.equal(moved(θ, mask, growth.flip(1), 0.3), mask)  # ⌊0.9⌋ = 0
 
 
 @pytest.mark.parametrize(("update", "fraction"), [(375, 0.15), (250, 0.225), (500, 0.075)])
