@@ -17,7 +17,7 @@ from browsers import chromium
 from checkouts import ROOT
 from PIL import Image
 from small_networks import save_style
-from waiting import PATIENCE_S
+from waiting import PAGE_S
 
 from pipelines.cli.register import register
 from pipelines.engine.tracking import TrackingConfig, mlflow_client
@@ -106,7 +106,7 @@ def test_a_browser(graphs, tmp_path):
     with chromium() as browser:
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{server.server_port}/")
-        page.wait_for_function("document.title == 'stylised'", timeout=1000 * PATIENCE_S)
+        page.wait_for_function("document.title == 'stylised'", timeout=1000 * PAGE_S)
         pixel = page.evaluate(
             "[...document.getElementById('canvas').getContext('2d').getImageData(9, 9, 1, 1).data]"
         )

@@ -11,7 +11,7 @@ import pytest
 from browsers import CHROMIUM
 from playwright.sync_api import expect
 from ports import free_port
-from waiting import PATIENCE_S, wait_until
+from waiting import PAGE_S, PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")]
 
@@ -38,8 +38,8 @@ def address(finished_smoke):
 def page(browser, address):
     """At the address that was told; no script of the pages may fail."""
     page = browser.new_page(viewport={"width": 2000, "height": 1200})
-    page.set_default_timeout(1000 * PATIENCE_S)
-    expect.set_options(timeout=1000 * PATIENCE_S)
+    page.set_default_timeout(1000 * PAGE_S)
+    expect.set_options(timeout=1000 * PAGE_S)
     errors = []
     page.on("pageerror", lambda error: errors.append(error))
     page.goto(address)
@@ -88,7 +88,7 @@ def test_learning_curves_are_drawn(page):
     view(page, "charts")
     expect(page.get_by_text("d4rl_score", exact=True).first).to_be_visible()
     curves = page.locator(".scatterlayer .trace path.js-line")
-    wait_until(lambda: curves.count() >= 6, "a curve is drawn for each of six agents")
+    wait_until(lambda: curves.count() >= 6, "a curve is drawn for each of six agents", PAGE_S)
 
 
 def test_tables_and_pictures_are_shown(page, finished_smoke):
@@ -103,7 +103,7 @@ def test_tables_and_pictures_are_shown(page, finished_smoke):
     artifact(page, run, "contact_sheet.jpg")
     picture = page.locator("img[src*='contact_sheet'], img[src^='blob:']").first
     expect(picture).to_be_visible()
-    wait_until(lambda: picture.evaluate("image => image.naturalWidth") > 0, "the picture is loaded")
+    wait_until(lambda: picture.evaluate("image => image.naturalWidth") > 0, "the picture is loaded", PAGE_S)
 
 
 def test_networks_are_registered_with_their_version(page, finished_smoke):

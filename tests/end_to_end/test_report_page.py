@@ -2,7 +2,7 @@
 
 import pytest
 from browsers import TOO_WIDE
-from waiting import PATIENCE_S
+from waiting import PAGE_S
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.slow
@@ -13,7 +13,7 @@ BROKEN = "[...document.images].filter(image => !image.complete || !image.natural
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_page_shows_itself_whole_and_alone(finished_smoke, browser, width):
     context = browser.new_context(viewport={"width": width, "height": 844}, offline=True)
-    context.set_default_timeout(1000 * PATIENCE_S)
+    context.set_default_timeout(1000 * PAGE_S)
     page = context.new_page()
     requests, troubles = [], []
     page.on("request", lambda request: requests.append(request.url))

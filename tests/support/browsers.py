@@ -4,7 +4,7 @@ import contextlib
 import shutil
 
 import pytest
-from waiting import PATIENCE_S
+from waiting import PAGE_S
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 ARGUMENTS = [
@@ -23,7 +23,7 @@ def chromium():
     if CHROMIUM is None:
         pytest.skip("there is no chromium here")
     with playwright.sync_playwright() as driver:
-        options = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": 1000 * PATIENCE_S}
+        options = {"executable_path": CHROMIUM, "args": ARGUMENTS, "timeout": 1000 * PAGE_S}
         launched = driver.chromium.launch(**options)
         yield launched
         launched.close()

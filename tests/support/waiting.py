@@ -2,7 +2,8 @@
 
 A test has three hours (`timeout` in pyproject.toml): the run of the profile smoke, for which a first test of
 tests/end_to_end waits, takes 2 to 7 minutes on two idle cores, and took 14 on two with a load of 8. Commands
-and requests have no limit of their own within it; what takes seconds has :data:`PATIENCE_S`.
+and requests have no limit of their own within it; what takes seconds has :data:`PATIENCE_S`, and what a page
+in a browser shows in a moment, :data:`PAGE_S`.
 """
 
 import time
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 PATIENCE_S = 900
+PAGE_S = 60
 
 
 def wait_until(condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:

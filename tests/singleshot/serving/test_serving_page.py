@@ -10,7 +10,7 @@ import requests
 from browsers import TOO_WIDE
 from PIL import Image
 from serving_clients import serving
-from waiting import PATIENCE_S
+from waiting import PAGE_S
 
 playwright = pytest.importorskip("playwright.sync_api")
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def address(tmp_path_factory):
 @pytest.fixture
 def page(browser, address):
     context = browser.new_context(viewport={"width": 390, "height": 844})
-    context.set_default_timeout(1000 * PATIENCE_S)
+    context.set_default_timeout(1000 * PAGE_S)
     page = context.new_page()
     page.requested, page.troubles = [], []
     page.on("request", lambda request: page.requested.append(request.url))
@@ -200,9 +200,14 @@ def test_the_picture_chosen_last_stays(page, first):
     assert np.array_equal(shown(page, 1), pixels)
 
 
-def test_two_styles_are_mixed_as_the_command_mixes_them(page):
-    styles = [{"name": name} for name in ("dark", "light")]
-    page.route("**/models", lambda route: route.fulfill(json={"style": styles, "policy": []}))
+def serves(page, address, **models):
+    """Let the page find other models of some kinds than the server's."""
+    served = requests.get(f"{address}/models").json() | models
+    page.route("**/models", lambda route: route.fulfill(json=served))
+
+
+def test_two_styles_are_mixed_as_the_command_mixes_them(page, address):
+    serves(page, address, style=[{"name": name} for name in ("dark", "light")])
     bodies = {"dark": grey(64), "light": grey(224)}
     page.route(
         re.compile("/stylize/"),
@@ -250,9 +255,8 @@ def test_the_camera_is_seen_in_a_style_until_it_is_stopped(page):
     page.get_by_text("There is no camera.").wait_for()
 
 
-def test_a_learned_style_is_shown_with_its_painting(page):
-    style = {"name": "mine", "painting": True}
-    page.route("**/models", lambda route: route.fulfill(json={"style": [style], "policy": []}))
+def test_a_learned_style_is_shown_with_its_painting(page, address):
+    serves(page, address, style=[{"name": "mine", "painting": True}], policy=[])
     answer = {"body": picture()[1], "content_type": "image/png"}
     page.route(re.compile("/(stylize|paintings)/mine"), lambda route: route.fulfill(**answer))
     page.reload()
@@ -311,7 +315,7 @@ def test_agents_are_chosen_watched_pushed_and_stopped_by_keyboard(page):
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1920, "dark")])
 def test_it_fits_every_screen_and_both_schemes(browser, address, width, scheme):
     context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    context.set_default_timeout(1000 * PATIENCE_S)
+    context.set_default_timeout(1000 * PAGE_S)
     page = context.new_page()
     page.goto(address)
     wait_for_style(page, 288, 384)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import report_results
 from browsers import CHROMIUM
-from waiting import PATIENCE_S
+from waiting import PAGE_S
 
 from singleshot.rl.evaluation.video import write_video
 
@@ -32,7 +32,7 @@ def open_page(browser, address):
 
     def open_(width=1400, **options):
         context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, **options)
-        context.set_default_timeout(1000 * PATIENCE_S)
+        context.set_default_timeout(1000 * PAGE_S)
         contexts.append(context)
         page = context.new_page()
         page.on("console", lambda message: troubles.append(message.text))
