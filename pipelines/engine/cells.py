@@ -136,7 +136,7 @@ class CellStore:
         """Fetch those of `cells` that other machines have computed. A local store has none to fetch."""
 
     def prepare(self) -> None:
-        """Remove half-written files that killed drivers have left, and see that cells can be written.
+        """Remove what killed drivers have left half-written or half-removed; see that cells can be written.
 
         Raises:
             UserError: they can't, e.g. as another user has made the store.
@@ -154,6 +154,9 @@ class CellStore:
         for half in (self.root / "staging").glob("*"):
             if not is_alive(half.name.rpartition("-")[0]):
                 shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)
+        for kept in (self.root / "checkpoints").iterdir():
+            if self.path(kept.name).exists():  # the cell was finished just before
+                shutil.rmtree(kept, ignore_errors=True)
 
     def path(self, digest: str) -> Path:
         """The directory of a cell, whether the cell exists or not."""

@@ -191,7 +191,9 @@ def test_a_power_cut_leaves_the_cell_or_its_checkpoint(disk, operations):
         store.commit(CELL, {"result.json": b"1"}, MADE)
 
     saved = until_the_power_is_cut(disk, operations, finish)
+    disk.store.prepare()
     if disk.store.has(CELL):
+        assert not (disk.store.root / "checkpoints" / CELL.digest).exists()
         assert (disk.store.path(CELL.digest) / "preview/shown.txt").read_bytes() == b"shown"
     else:
         assert not saved
