@@ -61,6 +61,7 @@ $(INSTALLED): $(VENV)/pyvenv.cfg requirements.lock requirements-dev.lock
 	sed -n "/^uv==/,/# via/p" requirements.lock | $(VENV)/bin/python -m pip install --quiet --require-hashes -r /dev/stdin
 	$(VENV)/bin/python -m singleshot.io.uv pip install -r requirements.lock -r requirements-dev.lock
 	$(VENV)/bin/python -m singleshot.io.uv pip install --no-deps --editable .
+	$(VENV)/bin/python -m pipelines.engine.dvc_files
 	touch $@
 
 compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, and TensorFlow in an environment of its own (3 GB)

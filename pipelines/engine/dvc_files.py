@@ -1,6 +1,6 @@
-"""Files of DVC's that a kill or a power cut leaves cut off, as DVC writes them in place, and does not sync.
+"""DVC's index in this checkout, and files that a kill or a power cut leaves cut off: DVC does not sync them.
 
-DVC refuses to run with some of them, and restores others as they are, so `make repro` removes them first:
+DVC refuses to run with some of these, and restores others as they are, so `make repro` removes them first:
 `python -m pipelines.engine.dvc_files`. DVC makes them again from its cache, and from the cells in .cells. The
 module imports little, so that this takes only a moment.
 """
@@ -8,6 +8,7 @@ module imports little, so that this takes only a moment.
 import contextlib
 import hashlib
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ DVC = Path(".dvc/tmp")
 LOCK = Path("dvc.lock")
 USED = DVC / "rwlock"
 """Which process reads and writes which path of a stage."""
+LOCAL = Path(".dvc/config.local")
 SITE = Path(".dvc-site")
 """DVC's index of files, of which it unpickles parts: what `core.site_cache_dir` of `.dvc/config` names.
 
@@ -51,6 +53,18 @@ def keep_private() -> None:
     """Let nobody but this user write to DVC's index, which DVC itself makes open to everybody."""
     SITE.mkdir(exist_ok=True)
     SITE.chmod(0o700)
+
+
+def make_absolute() -> None:
+    """Have DVC find its index from any directory.
+
+    DVC reads `.dvc/config` in the copies of `dvc exp run --queue` and `--temp`, too, where a relative path
+    would lead elsewhere. It passes `.dvc/config.local` on to them, which belongs to this checkout alone.
+    """
+    place = str(SITE.resolve())
+    if LOCAL.parent.is_dir() and not (LOCAL.exists() and place in LOCAL.read_text("utf-8")):
+        setting = ["config", "--quiet", "--local", "core.site_cache_dir", place]
+        subprocess.run([sys.executable, "-m", "dvc", *setting], check=True)
 
 
 def mend() -> Iterator[str]:
@@ -105,5 +119,6 @@ def _is_damaged(path: Path) -> bool:
 
 if __name__ == "__main__":
     keep_private()
+    make_absolute()
     for line in mend():
         print(f"mended: {line}", file=sys.stderr)

@@ -13,7 +13,7 @@ import filelock
 import pytest
 from checkouts import ROOT
 
-from pipelines.engine.dvc_files import CHECKED, LOCK, SITE, USED, keep_private, mend
+from pipelines.engine.dvc_files import CHECKED, LOCAL, LOCK, SITE, USED, keep_private, make_absolute, mend
 from pipelines.engine.remote_cells import open_store
 from pipelines.engine.tracking import TrackingConfig, tracking_uri
 
@@ -153,6 +153,26 @@ def test_only_the_user_may_write_to_the_index_of_dvc(repository):
     assert any(SITE.rglob("*.db"))
     keep_private()
     assert SITE.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.slow
+def test_an_experiment_in_a_copy_uses_the_index_of_its_checkout(repository):
+    """DVC would take the path in .dvc/config to be below the copy, and end with an error of its database."""
+    shutil.rmtree(".dvc")
+    identity = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    assert dvc("init", "--quiet").returncode == 0
+    Path(".dvc/config").write_text((ROOT / ".dvc/config").read_text().partition("[hydra]")[0], "utf-8")
+    Path("params.yaml").write_text("rate: 1\n", "utf-8")
+    subprocess.run(["git", "add", ".dvc", "dvc.yaml", "given", "params.yaml"], check=True)
+    subprocess.run(["git", *identity, "commit", "--quiet", "--message", "All"], check=True)
+    LOCAL.write_text("[core]\n    autostage = true\n")
+    make_absolute()
+    assert "autostage = true" in LOCAL.read_text()
+    run = dvc("exp", "run", "--temp", "--name", "other", "--set-param", "rate=2")
+    assert run.returncode == 0, run.stderr
+    assert "other" in dvc("exp", "list", "--name-only").stdout.split()
+    assert list(Path(".dvc/tmp/exps").rglob(SITE.name)) == []
 
 
 def test_an_experiment_of_the_queue_shares_cells_and_runs_with_its_checkout(tmp_path, monkeypatch):
