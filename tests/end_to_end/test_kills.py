@@ -73,7 +73,7 @@ def training(request, prepared, tmp_path):
         yield Training(checkout)
 
 
-@pytest.mark.parametrize("disturb", ["kill driver", "kill dvc", "terminate dvc", "press Ctrl-C"])
+@pytest.mark.parametrize("disturb", ["kill driver", "kill dvc", "press Ctrl-C"])
 def test_the_next_run_goes_on(training, disturb, undisturbed):
     checkout = training.checkout
     match disturb:
@@ -81,8 +81,6 @@ def test_the_next_run_goes_on(training, disturb, undisturbed):
             checkout.process("python -m pipelines agents").kill()
         case "kill dvc":
             training.dvc.kill()
-        case "terminate dvc":
-            training.dvc.terminate()
         case _:
             os.killpg(training.dvc.pid, signal.SIGINT)
     training.dvc.wait(PATIENCE_S)
@@ -113,6 +111,7 @@ def test_a_killed_worker_costs_the_run_nothing(training, undisturbed):
     wait_until(lambda: not checkout.processes(), "no process is left")
 
 
+@pytest.mark.parametrize("training", ["local"], indirect=True)
 def test_two_repros_at_once_spoil_nothing(training, undisturbed):
     """The second `dvc` is told who is at it, by DVC; a second driver waits."""
     checkout = training.checkout
