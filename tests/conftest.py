@@ -50,11 +50,13 @@ def transitions():
 class ByFixture(LoadFileScheduling):
     """A file's tests stay in one process, as their fixtures start clusters and train.
 
-    Those that run the whole pipeline are as one file: they share a run that takes minutes.
+    Those that look at a run of the whole pipeline are as one file: they share the run, which takes minutes.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "runs" if "tests/end_to_end/" in nodeid else super()._split_scope(nodeid)
+        file = super()._split_scope(nodeid)
+        alone = file.endswith(("test_chaos.py", "test_cluster.py", "test_kills.py"))  # with runs of their own
+        return "runs" if "tests/end_to_end/" in file and not alone else file
 
 
 def pytest_xdist_make_scheduler(config, log):
