@@ -29,7 +29,7 @@ from pipelines.engine.execution import keep_freed_memory
 from singleshot.command.stylize import StylizeOptions, stylize_inputs
 from singleshot.errors import UserError
 from singleshot.export.stylizers import STYLIZERS, open_stylizer
-from singleshot.io.h264 import VideoFormat, add_h264, encode
+from singleshot.io.h264 import VideoFormat, add_h264, address, encode
 from singleshot.io.images import Frame
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import ModelCard, save_model
@@ -109,7 +109,7 @@ def _run_examples(network: nn.Module, frames: int) -> None:
 
 
 def _write_video(path: Path, frames: int) -> None:
-    with av.open(path, "w") as container:
+    with av.open(address(path), "w") as container:
         stream = add_h264(container, VideoFormat(SIDE_PX, SIDE_PX, "30"))
         for packet in encode(stream, _moving_photo(frames)):
             container.mux(packet)

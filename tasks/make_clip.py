@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.io.h264 import VideoFormat, add_h264, encode, mux
+from singleshot.io.h264 import VideoFormat, add_h264, address, encode, mux
 from singleshot.io.images import Frame
 from singleshot.job import Job, per_job
 from singleshot.style.datasets.photos import PhotoSet
@@ -70,7 +70,7 @@ def make_clip(photo: Tensor, path: Path, seconds: float, frame_rate: Fraction, s
     """
     width, height = size
     frames = max(1, round(seconds * frame_rate))
-    with av.open(path, "w", format="mp4", options={"fflags": "+bitexact"}) as container:
+    with av.open(address(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
         video = add_h264(container, VideoFormat(width, height, str(frame_rate)))
         audio = container.add_stream("aac", rate=SAMPLE_RATE, layout="mono")
         samples = np.arange(round(frames / frame_rate * SAMPLE_RATE))

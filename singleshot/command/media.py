@@ -1,9 +1,7 @@
 """The pictures and videos that a user's inputs stand for, and the files of their results."""
 
-import codecs
 import mimetypes
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from glob import has_magic
 from itertools import takewhile
@@ -81,27 +79,16 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
 
 
 def _medium(file: Path, name: Path) -> Medium | None:
-    head = b""
-    with suppress(OSError), file.open("rb") as content:  # one that can't be read is told later
-        head = content.read(4096)
     if picture := written_format(file):
-        only_read = picture == "PNG" and not head.startswith(b"\x89PNG")
+        with file.open("rb") as content:
+            only_read = picture == "PNG" and content.read(4) != b"\x89PNG"
         return Medium(file, name.with_suffix(".png") if only_read else name, "picture")
     suffix = file.suffix.lower()
-    if suffix in VIDEOS or (not _is_text(head) and has_video(file)):
+    if suffix in VIDEOS or has_video(file):
         return Medium(file, name.with_name(stylized_name(file)), "video")
     media_type = mimetypes.guess_type(f"file{suffix}")[0] or ""
     is_picture = suffix in picture_suffixes() or media_type.startswith("image/")
     return Medium(file, name, "picture") if is_picture else None
-
-
-def _is_text(head: bytes) -> bool:
-    """Whether a file begins as text. FFmpeg would look for videos that a play list names, anywhere."""
-    try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)
-    except UnicodeDecodeError:
-        return False
-    return b"\0" not in head
 
 
 def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:

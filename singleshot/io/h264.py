@@ -4,6 +4,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 from av.container import OutputContainer
@@ -26,6 +27,11 @@ third larger, and its PSNR 0.4 dB higher."""
 
 BT709 = 1
 """Code of ITU-T H.273 for BT.709's primaries, transfer function and matrix alike."""
+
+
+def address(path: Path) -> str:
+    """A file's address for FFmpeg, which in a bare name takes what is before a colon for a protocol."""
+    return f"file:{path.absolute()}"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.envs.mujoco import MujocoEnv
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.h264 import VideoFormat, add_h264, encode
+from singleshot.io.h264 import VideoFormat, add_h264, address, encode
 from singleshot.io.images import Frame
 from singleshot.rl.environments import make_environment
 from singleshot.rl.evaluation.drawing import Caption, SideBySide
@@ -36,7 +36,7 @@ def write_video(path: Path, frames: Iterable[Frame], frames_per_second: float) -
     height, width, _ = first.shape
     rate = Fraction(frames_per_second).limit_denominator(1000)
     try:
-        with av.open(path, "w", format="mp4", options={"fflags": "+bitexact"}) as container:
+        with av.open(address(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
             stream = add_h264(container, VideoFormat(width, height, str(rate)), CRF)
             for packet in encode(stream, chain([first], frames)):
                 container.mux(packet)

@@ -13,7 +13,7 @@ from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
 from singleshot.errors import UserError
-from singleshot.io.h264 import mux
+from singleshot.io.h264 import address, mux
 from singleshot.io.whole_file import whole_file
 from singleshot.style.video.reader import VideoInfo, demux, open_video, origin
 
@@ -53,7 +53,7 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
         open_video(source) as (original, pictures),
         open_video(segments[0]) as (_, template),
         whole_file(output) as file,
-        av.open(file, "w", format=muxer, options=_options(original, muxer)) as container,
+        av.open(address(file), "w", format=muxer, options=_options(original, muxer)) as container,
     ):
         video = container.add_stream_from_template(template)
         video.time_base = info.time_base

@@ -25,15 +25,23 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from singleshot.errors import UserError
-from singleshot.io.h264 import BT709, VideoFormat
+from singleshot.io.h264 import BT709, VideoFormat, address
 from singleshot.io.images import Frame
 
 logger = logging.getLogger(__name__)
 
 UNSPECIFIED = (0, 2)
 """Codes of ITU-T H.273 that leave a colour unspecified."""
-PICTURES = ("tty", "image2", "msp")
-"""FFmpeg's formats of texts and single pictures, besides those whose names end with `_pipe`."""
+FILMS = (
+    "3dostr,4xm,amv,apng,apv,asf,av1,avi,avs,avs2,avs3,bfi,bink,bmv,c93,cavsvideo,cine,"
+    "dhav,dirac,dnxhd,dv,dxa,ea,evc,film_cpk,filmstrip,flic,flv,gif,gxf,h261,h263,h264,"
+    "hevc,hnm,idcin,ifv,ipmovie,iv8,ivf,ivr,jv,kux,live_flv,lmlm4,lvf,lxf,m4v,matroska,"
+    "mgsts,mjpeg,mjpeg_2000,moflex,mov,mpeg,mpegts,mpegvideo,mtv,mv,mvi,mxf,nsv,nut,nuv,"
+    "obu,ogg,paf,pva,r3d,rl2,rm,roq,rpl,ser,siff,smk,smush,swf,thp,ty,v210,vc1,"
+    "vc1test,vivo,vividas,vmd,vvc,wc3movie,wtv,xmv,yop,yuv4mpegpipe"
+)
+"""FFmpeg's formats of films. Its others are of texts, sounds and pictures, or open what they name, as play
+lists do."""
 NO_TIMESTAMPS = 0x80
 """FFmpeg's flag (AVFMT_NOTIMESTAMPS) of formats without timestamps, such as bare streams."""
 HD_LINES = 720
@@ -201,15 +209,16 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a video")
     try:
-        container = av.open(path, metadata_errors="replace")
+        container = av.open(address(path), options={"format_whitelist": FILMS}, metadata_errors="replace")
     except av.FFmpegError as error:
+        reason = "of no film's format" if isinstance(error, av.ArgumentError) else error.strerror
         raise UserError(
-            f"{path}: not a video ({error.strerror}), or one without its index, like an MP4 whose recording "
+            f"{path}: not a video ({reason}), or one without its index, like an MP4 whose recording "
             "or download was cut off; record or copy it again"
         ) from error
     with container:
         videos = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
-        if not videos or _is_no_film(container, path):
+        if not videos or _is_in_another_file(container, path):
             raise UserError(f"{path}: there is no video in it; give a file that has one")
         if not videos[0].codec_context:
             raise UserError(f"{path}: its video can't be decoded; convert it to H.264, or record it again")
@@ -225,13 +234,12 @@ def has_video(path: Path) -> bool:
         return False
 
 
-def _is_no_film(container: InputContainer, path: Path) -> bool:
-    """Whether FFmpeg makes a video of a text or a picture, or of the JPEGs in another file, such as a PDF."""
-    name = container.format.name
-    if name == "mjpeg":
-        with path.open("rb") as file:
-            return file.read(2) != b"\xff\xd8"
-    return name in PICTURES or name.endswith("_pipe")
+def _is_in_another_file(container: InputContainer, path: Path) -> bool:
+    """Whether FFmpeg makes a video of the JPEGs in another file, such as a PDF."""
+    if container.format.name != "mjpeg":
+        return False
+    with path.open("rb") as file:
+        return file.read(2) != b"\xff\xd8"
 
 
 def origin(container: InputContainer) -> Fraction:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from singleshot.io.h264 import VideoFormat, add_h264, encode
+from singleshot.io.h264 import VideoFormat, add_h264, address, encode
 from singleshot.io.images import Frame
 from singleshot.style.apply.light import bounded
 from singleshot.style.apply.regions import find_faces, within
@@ -83,7 +83,7 @@ def write_segment(
     cv2.setNumThreads(1)  # smoothing leaves the other cores to the network
     originals = read_segment(video, params.segment)
     film = stylized_film(originals, stylizer, params.settings, params.batch_size)
-    with closing(film), av.open(output, "w") as container:
+    with closing(film), av.open(address(output), "w") as container:
         stream = add_h264(container, params.format)
         for done, packet in enumerate(encode(stream, islice(film, params.lead, None)), start=1):
             container.mux(packet)

@@ -50,6 +50,12 @@ def test_pictures_and_videos_in_one_go():
     assert len(frames_of("out/film.mp4")) == 13
 
 
+def test_a_name_with_a_colon_is_a_file_and_no_address():
+    Path("film.mp4").rename("http:127.0.0.1:9.mp4")
+    stylize_inputs(["ink"], ["http:127.0.0.1:9.mp4"], Path("12:30"), OPTIONS)
+    assert len(frames_of(Path("12:30/http:127.0.0.1:9.mp4").resolve())) == 13
+
+
 def test_styles_are_blended_by_their_shares():
     """Two networks of which one is the other: the blend of them is that one."""
     both = ["ink:0.7", "models/styles/ink/model.safetensors:0.1"]

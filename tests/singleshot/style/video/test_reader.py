@@ -189,6 +189,20 @@ def test_what_is_no_video_is_named(tmp_path):
         list(read_segment(video, segment))
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.mp4", "ffconcat version 1.0\nfile film.ts\n"),
+        ("list.m3u8", "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfilm.ts\n"),
+    ],
+)
+def test_what_names_other_films_is_no_film(tmp_path, name, text):
+    make_video(tmp_path / "film.ts", frames=2)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=r"list.m.*: not a video \(of no film's format"):
+        probe(tmp_path / name)
+
+
 def woven(number):
     """A frame with a white bar that moves: its even lines are of one moment, its odd lines of the next."""
     frame = np.full((96, 128, 3), 60, np.uint8)
