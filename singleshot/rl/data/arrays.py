@@ -2,11 +2,13 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,9 +26,43 @@ FEW, EMPTY = 10, 0.01
 """Most rows that may be 0 throughout without a doubt: their number, and their share."""
 ENOUGH, SHUFFLED = 100, 0.8
 """Steps from which their order can be told, and how far apart rows out of order are, which should be 1."""
+UNPACKED, READ_ANYWAY = 200, 2**30
+"""Most bytes of data for each byte of an HDF5 file, and how many are read of any file. Recordings are
+compressed to a half; a file of 2 kB may claim gigabytes of zeros."""
 VECTORS = ("observations", "next_observations", "actions")
 FLAGS = ("terminals", "timeouts", "terminations", "truncations", "episode_terminals")
 """Arrays of 0 and 1. `episode_terminals` is d3rlpy's: the last step of each episode."""
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[h5py.File]:
+    """Open an HDF5 file that holds its data itself, for reading.
+
+    Raises:
+        UserError: there is no such file, it would read from others, or its data are out of all proportion.
+    """
+    if not path.is_file():  # HDF5 would wait for a FIFO
+        raise UserError(f"{path}: no such file; name one in HDF5")
+    sizes = []
+
+    def leads_elsewhere(name: str, link: object) -> str | None:
+        return name if isinstance(link, h5py.ExternalLink) else None
+
+    def is_stored_elsewhere(name: str, item: object) -> str | None:
+        if not isinstance(item, h5py.Dataset):
+            return None
+        sizes.append(0 if item.external or item.is_virtual else item.nbytes)
+        return name if item.external or item.is_virtual else None
+
+    with h5py.File(path, "r", locking="best-effort") as file:
+        if name := file.visititems_links(leads_elsewhere) or file.visititems(is_stored_elsewhere):
+            raise UserError(f"{path}: its {shown(name)} is in another file; give one that holds all its data")
+        if sum(sizes) > max(READ_ANYWAY, UNPACKED * path.stat().st_size):
+            raise UserError(
+                f"{path}: claims {sum(sizes):,} bytes of data, {UNPACKED} times its size and more; write it "
+                "again without what was never filled"
+            )
+        yield file
 
 
 def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | None) -> dict[str, NDArray]:

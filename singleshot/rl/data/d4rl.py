@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError, in_a_line, shown
-from singleshot.rl.data.arrays import Doubts, check_steps
+from singleshot.rl.data.arrays import Doubts, check_steps, open_hdf5
 from singleshot.rl.data.transitions import Recording, Transitions
 from singleshot.rl.environments import Environment, known_spaces
 
@@ -78,7 +78,7 @@ def _read(path: Path) -> dict[str, Any]:
     with contextlib.suppress(ImportError):
         importlib.import_module("hdf5plugin")  # Blosc and other compressions
     try:
-        with h5py.File(path, "r", locking="best-effort") as file:
+        with open_hdf5(path) as file:
             for key in REQUIRED:
                 if not isinstance(file.get(key), h5py.Dataset):
                     needed = f"give a file with the arrays {', '.join(REQUIRED)}"

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from minari.data_collector import EpisodeBuffer
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.rl.data.arrays import Doubts, check_steps
+from singleshot.rl.data.arrays import Doubts, check_steps, open_hdf5
 from singleshot.rl.data.transitions import Episode, Recording, from_episodes
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
@@ -76,9 +76,12 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
         metadata = json.loads((data / METADATA).read_text("utf-8"))
         if not {"observation_space", "action_space"} <= metadata.keys():
             raise UserError(f"{directory}: its {METADATA} has no spaces; record it with Minari 0.5 or later")
+        if (main := data / "main_data.hdf5").exists():  # its other format is Arrow
+            with open_hdf5(main):
+                pass
         dataset = minari.MinariDataset(data)
         if environment and spaces:
-            _check_environment(dataset.env_spec, directory, environment, doubts)
+            _check_environment(dataset.env_spec, directory, environment, spaces.time_limit, doubts)
         episodes = [
             _episode(vars(recorded), f"{directory}: episode {recorded.id}", spaces, doubts)
             for recorded in dataset
@@ -106,7 +109,7 @@ def _data_folder(directory: Path) -> Path:
 
 
 def _check_environment(
-    spec: EnvSpec | None, directory: Path, environment: Environment, doubts: Doubts
+    spec: EnvSpec | None, directory: Path, environment: Environment, limit: int | None, doubts: Doubts
 ) -> None:
     """Compare the environment of the recording with the one in which agents will act.
 
@@ -122,6 +125,10 @@ def _check_environment(
         )
     if (_without_module(spec.id), spec.kwargs or {}) != (_without_module(own), dict(environment.kwargs)):
         doubts.add(f"it was recorded in {spec.id} with {spec.kwargs or {}}, and agents will act in {own}")
+    if wrappers := ", ".join(wrapper.name for wrapper in spec.additional_wrappers):
+        doubts.add(f"it was recorded through {wrappers}, and agents will act without")
+    if spec.max_episode_steps != limit:
+        doubts.add(f"its episodes end after {spec.max_episode_steps} steps, those of agents after {limit}")
 
 
 def _without_module(id_: str) -> str:

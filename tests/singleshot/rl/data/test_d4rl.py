@@ -1,5 +1,6 @@
 """Files in D4RL's own format, whole and damaged; the boundary rule on episodes made by hand."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,51 @@ def rows(recording: Recording) -> list[tuple[float, float, bool]]:
             strict=True,
         )
     )
+
+
+def elsewhere(file: h5py.File, kind: str, other: Path) -> None:
+    """Let `rewards` come from another file, or be 10 GB of nothing."""
+    rows = len(file["rewards"])
+    del file["rewards"]
+    if kind == "external storage":
+        file.create_dataset("rewards", (rows,), "f4", external=[(str(other), 0, 4 * rows)])
+    elif kind == "an external link":
+        file["rewards"] = h5py.ExternalLink(str(other), "rewards")
+    elif kind == "a virtual data set":
+        layout = h5py.VirtualLayout((rows,), "f4")
+        layout[:] = h5py.VirtualSource(str(other), "rewards", (rows,))
+        file.create_virtual_dataset("rewards", layout)
+    else:
+        file.create_dataset("rewards", (2_500_000_000,), "f4", chunks=(10**6,), compression="gzip")
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("external storage", "in another file"),
+        ("an external link", "in another file"),
+        ("a virtual data set", "in another file"),
+        ("a bomb", "claims 10,000,000,"),
+    ],
+)
+def test_a_file_opens_no_other_and_is_as_large_as_its_data(tmp_path: Path, kind: str, named: str):
+    path, fifo = write(tmp_path / "file.hdf5", TERMINALS, TIMEOUTS), tmp_path / "fifo"
+    os.mkfifo(fifo)  # whoever opens it waits for ever
+    with h5py.File(path, "a") as file:
+        elsewhere(file, kind, fifo)
+    with pytest.raises(UserError, match=rf"file.hdf5: .*{named}"):
+        read_d4rl(path, HOPPER)
+    with pytest.raises(UserError, match="fifo: no such file"):
+        read_d4rl(fifo, HOPPER)
+
+
+def test_what_is_well_compressed_or_linked_within_the_file_is_read(tmp_path: Path):
+    path = write(tmp_path / "file.hdf5", TERMINALS * 20, TIMEOUTS * 20, rewards=None)
+    with h5py.File(path, "a") as file:
+        file.create_dataset("kept/rewards", data=np.zeros(180, np.float32), compression="gzip")
+        file["rewards"] = h5py.SoftLink("/kept/rewards")
+        file["infos/unused"] = file["observations"]
+    assert not read_d4rl(path, HOPPER).transitions.rewards.any()
 
 
 # Four episodes: rows 0-1 end in a terminal, 2-4 by the clock, 5-6 by both at once, 7-8 with the file.
@@ -252,7 +298,7 @@ def test_damage_is_one_clear_error(tmp_path: Path):
     for content in (whole[: len(whole) // 2], b"reward,done\n", b""):
         path.write_bytes(content)
         refused(path, "HDF5 can't read it (OSError")
-    refused(tmp_path / "gone.hdf5", "No such file")
+    refused(tmp_path / "gone.hdf5", "no such file")
     with h5py.File(write(path, TERMINALS, rewards=None), "a") as file:  # as Blosc's without hdf5plugin
         stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         stored.set_chunk((n,))

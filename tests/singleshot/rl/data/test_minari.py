@@ -20,6 +20,12 @@ from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
 
 HOPPER = LOCOMOTION["Hopper"]
 DATASET = "mujoco/hopper/tiny-v0"
+NORMALIZED = {
+    "name": "NormalizeReward",
+    "entry_point": "gymnasium.wrappers.stateful_reward:NormalizeReward",
+    "kwargs": {"gamma": 0.99},
+}
+"""How Gymnasium writes down a wrapper."""
 
 
 @pytest.fixture
@@ -181,6 +187,10 @@ def test_damage_is_one_clear_error(dataset: Path, tmp_path: Path):
     told("9.1")
     environment(dataset, id="Walker2d-v5")
     told("Walker2d-v5")
+    with h5py.File(data, "a") as file:
+        rewrite(file, "episode_0/rewards", None)
+        file["episode_0"].create_dataset("rewards", (2,), "f8", external=[(str(metadata), 0, 16)])
+    told("episode_0/rewards' is in another file")
     told("no Minari dataset", dataset.parent)
 
 
@@ -188,6 +198,8 @@ def test_doubtful_datasets_are_used_and_one_line_says_so(dataset: Path, caplog: 
     for change, named in (
         ({"kwargs": {"reset": 0}}, "reset"),
         ({"id": "Hopper-v4"}, "Hopper-v4"),
+        ({"id": "Hopper-v5", "kwargs": {}, "additional_wrappers": [NORMALIZED]}, "through NormalizeReward"),
+        ({"additional_wrappers": [], "max_episode_steps": 10}, "after 10 steps"),
         (None, "guess"),
     ):
         caplog.clear()
