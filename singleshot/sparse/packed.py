@@ -131,7 +131,7 @@ def unpack(data: bytes) -> Contents:
         at = start + _LENGTH.size
         (length,) = _LENGTH.unpack(data[start:at])
         header_bytes = at + length
-        header = json.loads(_inflated(data[at:header_bytes], zlib.MAX_WBITS))
+        header = json.loads(_inflated(data[at:header_bytes], MOST_ENTRIES, zlib.MAX_WBITS))
         parts = [Part(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in header["parts"]]
         _check_size(part.shape for part in parts)
         at, tensors = header_bytes, {part.name: torch.empty(0) for part in parts}  # in the order of the file
@@ -230,9 +230,10 @@ def _huffman(data: bytes) -> bytes:
     return coder.compress(data) + coder.flush()
 
 
-def _inflated(data: bytes, wbits: int = -zlib.MAX_WBITS) -> bytes:
+def _inflated(data: bytes, most: int, wbits: int = -zlib.MAX_WBITS) -> bytes:
+    """What was deflated, at `most` so many bytes: a small file could otherwise unpack to any number."""
     decoder = zlib.decompressobj(wbits)
-    content = decoder.decompress(data, 2 * MOST_ENTRIES)
+    content = decoder.decompress(data, most + 1)
     if not decoder.eof or decoder.unused_data:
         raise ValueError("a compressed part of it has another length")
     return content
@@ -260,10 +261,12 @@ def _write_mask(kept: Mask) -> bytes:
 def _read_mask(data: bytes, part: Part) -> Mask:
     if part.kept in (0, part.entries):
         return np.full(part.shape, part.kept > 0)
-    stored = np.frombuffer(_inflated(data), np.uint8)
-    numbers = np.diff(np.cumsum(stored, dtype=np.int64)[stored < 255], prepend=0)
     rare = np.zeros(part.shape, bool)
     rows, columns = _matrix(rare).shape
+    fewer = min(part.kept, part.entries - part.kept)
+    most = rows + columns + fewer + (2 * fewer + part.entries) // 255  # as sums of all numbers are known
+    stored = np.frombuffer(_inflated(data, most), np.uint8)
+    numbers = np.diff(np.cumsum(stored, dtype=np.int64)[stored < 255], prepend=0)
     gaps = numbers[rows + columns :]
     chosen = _likely_first(numbers[:rows], numbers[rows : rows + columns])[
         np.cumsum(gaps) + np.arange(len(gaps))
@@ -329,13 +332,13 @@ def _read_values(data: bytes, part: Part, kept: Mask, kind: ValuesName) -> Tenso
     elif kind == "exponents":
         low = np.frombuffer(data[: 3 * part.kept], np.uint8).reshape(-1, 3)
         fractions = np.pad(low, ((0, 0), (0, 1))).view("<u4").ravel()
-        exponents = np.frombuffer(_inflated(data[3 * part.kept :]), np.uint8).astype("<u4")
+        exponents = np.frombuffer(_inflated(data[3 * part.kept :], part.kept), np.uint8).astype("<u4")
         values = ((fractions & 0x800000) << 8 | exponents << 23 | (fractions & 0x7FFFFF)).view("<f4")
     elif kind == "fp16" or len(part.shape) < 2:
         values = np.frombuffer(data, "<f2").astype(np.float32)
     else:
         scales = np.frombuffer(data[: 4 * len(matrix)], "<f4")
-        levels = np.frombuffer(_inflated(data[4 * len(matrix) :]), np.int8)
+        levels = np.frombuffer(_inflated(data[4 * len(matrix) :], part.kept), np.int8)
         values = levels.astype(np.float32) * np.repeat(scales, matrix.sum(1))
     dense = np.zeros(part.shape, np.float32)
     _matrix(dense)[matrix] = values  # a view of `dense`

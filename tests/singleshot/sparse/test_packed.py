@@ -1,6 +1,11 @@
 """Packed files: the same model file back, and no damage unnoticed."""
 
+import hashlib
+import json
 import math
+import struct
+import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
@@ -12,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 
 from singleshot.errors import UserError
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
-from singleshot.sparse.packed import LOSSLESS, is_packed, log2_binomial, pack, read_packed, unpack
+from singleshot.sparse.packed import LOSSLESS, MAGIC, is_packed, log2_binomial, pack, read_packed, unpack
 
 SPECIAL = np.array([0x00000000, 0x80000000, 0x7FC00001, 0xFF800000, 0x00000001, 0x3F800000], np.uint32)
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
@@ -165,6 +170,26 @@ def test_every_flipped_byte_truncation_and_extension_is_found():
     for each in (*damaged, *(data[:i] for i in range(len(data))), data + b"\0"):
         with pytest.raises(UserError, match=r"damaged|not a packed file"):
             unpack(each)
+
+
+@pytest.mark.parametrize(("kept", "values_are"), [(5, "raw"), (4096, "exponents"), (4096, "int8")])
+def test_what_unpacks_to_more_than_the_header_needs_is_left_packed(kept, values_are):
+    """A part of 64 x 64 whose positions, or values, are 64 MB of zeros in 300 kB."""
+    coder = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    bomb = coder.compress(bytes(2**26)) + coder.flush()
+    ahead = {"raw": b"", "exponents": bytes(3 * kept), "int8": bytes(4 * 64)}[values_are]
+    in_mask = len(bomb) if kept == 5 else 0
+    parts = [["w", "float32", [64, 64], kept, None, in_mask, len(ahead) + len(bomb) - in_mask]]
+    header = zlib.compress(json.dumps({"values": values_are, "metadata": {}, "parts": parts}).encode())
+    rest = struct.pack("<I", len(header)) + header + ahead + bomb
+    data = MAGIC + hashlib.blake2b(rest, digest_size=16).digest() + rest
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match="compressed part"):
+            unpack(data)
+        assert tracemalloc.get_traced_memory()[1] < 2**21
+    finally:
+        tracemalloc.stop()
 
 
 def test_files_are_told_apart_and_errors_name_them(tmp_path):
