@@ -1,6 +1,7 @@
 """The resolver `${conf_digest:}`: a digest of the files that `params.yaml` was composed from.
 
-Hydra imports this file when DVC composes params.yaml (`hydra.plugins_path` in .dvc/config).
+Hydra imports this file when DVC composes params.yaml (`hydra.plugins_path` in .dvc/config). No other resolver
+is left: `${oc.env:…}` would copy a secret of the environment to params.yaml, which is committed.
 """
 
 import hashlib
@@ -19,4 +20,9 @@ def conf_digest() -> str:
     return digest.hexdigest()
 
 
+for name in (
+    *("oc.create", "oc.decode", "oc.deprecated", "oc.dict.keys", "oc.dict.values", "oc.env", "oc.select"),
+    *("hydra", "now", "python_version"),
+):
+    OmegaConf.clear_resolver(name)
 OmegaConf.register_new_resolver("conf_digest", conf_digest, replace=True)

@@ -1,26 +1,46 @@
 """Overrides of `conf/` as users write them: on the command line, or in a YAML file."""
 
+import contextlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
 
 from singleshot.errors import UserError, in_a_line
 
 
-def read_yaml(path: Path, fix: str, *, resolve: bool = True) -> Any:
-    """The values of a YAML file, whose `${…}` are resolved if wanted.
+def read_yaml(path: Path, fix: str) -> Any:
+    """The values of a YAML file, in which each stands itself.
 
     Raises:
-        UserError: the file can't be read, or a key has no value.
+        UserError: the file can't be read, a key has no value, or a value only refers to another.
     """
     try:
-        return OmegaConf.to_container(OmegaConf.load(path), resolve=resolve, throw_on_missing=resolve)
+        refuse_references(path, also_keys=True)
+        return OmegaConf.to_container(OmegaConf.load(path), throw_on_missing=True)
+    except UserError:
+        raise
     except Exception as error:  # from YAML, OmegaConf, or Python: OSError, UnicodeDecodeError, RecursionError
         raise UserError(f"{path}: {in_a_line(error)}; {fix}") from error
+
+
+def refuse_references(path: Path, *, also_keys: bool = False) -> None:
+    """Refuse a YAML file with aliases, or `also_keys`, that is `${…}`.
+
+    Aliases of aliases make 300 bytes a structure without end.
+
+    Raises:
+        UserError: it has one.
+    """
+    with contextlib.suppress(yaml.YAMLError):  # which the file's reader tells
+        for event in yaml.parse(path.read_bytes(), yaml.CSafeLoader):
+            if isinstance(event, yaml.AliasEvent) or (also_keys and "${" in getattr(event, "value", "")):
+                line = event.start_mark.line + 1
+                raise UserError(f"{path}: line {line} refers to something else; write the value itself")
 
 
 def in_text(text: str) -> list[str]:
@@ -48,7 +68,7 @@ def in_file(path: Path, conf: Path) -> list[str]:
     Raises:
         UserError: the file can't be read, or is no mapping.
     """
-    values = read_yaml(path, "give a YAML file of settings", resolve=False)
+    values = read_yaml(path, "give a YAML file of settings")
     if not isinstance(values, dict):
         raise UserError(f"{path}: a list, not a mapping; write one KEY: VALUE a line")
     values.pop("conf_digest", None)  # of a params.yaml; the new one gets its own

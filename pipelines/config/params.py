@@ -15,7 +15,7 @@ from yaml import YAMLError
 
 from pipelines.config.deployment import DeploymentConfig
 from pipelines.config.offline_rl import OfflineRLConfig
-from pipelines.config.overrides import read_yaml, readable
+from pipelines.config.overrides import read_yaml, readable, refuse_references
 from pipelines.config.reference import groups
 from pipelines.config.style import StyleConfig
 from pipelines.engine.execution import ExecutorConfig
@@ -70,11 +70,13 @@ def compose(overrides: Sequence[str], output: Path | None = PARAMS) -> Config:
     import hydra
     from hydra.errors import HydraException, OverrideParseException
 
+    for path in {*CONF.rglob("*.yaml")} - {*CONF.glob("cluster/*")}:
+        refuse_references(path)
     given = f" with {' '.join(overrides)}" if overrides else ""
     try:
         words = [readable(override) for override in overrides]
-        runpy.run_path(str(RESOLVER))
         with hydra.initialize_config_dir(str(CONF.absolute()), version_base=None):
+            runpy.run_path(str(RESOLVER))  # after Hydra has added its resolvers, which are cleared, too
             composed = hydra.compose("config", words)
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except OverrideParseException as error:

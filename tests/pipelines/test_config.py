@@ -166,6 +166,32 @@ def test_a_wrong_override_is_one_line_and_leaves_params_alone(composed, tmp_path
     assert (tmp_path / "params.yaml").read_text() == before
 
 
+BOMB = "\n".join(
+    f"{key}: &{key} [{', '.join([of] * 9)}]"
+    for key, of in zip("abcdefghij", ["x", *(f"*{k}" for k in "abcdefghi")], strict=True)
+)
+
+
+@pytest.mark.parametrize("experiment", ["x-${oc.env:SECRET}", r"x-\x24{oc.env:SECRET}", "${oc.${a}:SECRET}"])
+def test_settings_open_nothing_else(composed, tmp_path, monkeypatch, experiment):
+    """A stranger's settings copy no secret to params.yaml, and take no time without end."""
+    monkeypatch.setenv("SECRET", "geheim")
+    given, output = tmp_path / "given.yaml", tmp_path / "new.yaml"
+    for content in (f'tracking: {{experiment: "{experiment}"}}', BOMB):
+        given.write_text(content)
+        for read in (load_config, lambda path: compose(in_file(path, config.CONF), output)):
+            with pytest.raises(UserError, match=r"given\.yaml: line \d refers to something else"):
+                read(given)
+    with pytest.raises(UserError, match="nterpolation"):
+        compose([f"tracking.experiment='{experiment}'".replace(r"\x24", "$")], output)
+    assert not output.exists()
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "conf", "conf")
+    Path("conf/tracking/sqlite.yaml").write_text(BOMB, "utf-8")
+    with pytest.raises(UserError, match=r"conf/tracking/sqlite\.yaml: line 2 refers"):
+        compose([])
+
+
 def test_the_committed_params_are_what_conf_composes(composed):
     # Committed, not in the working tree: a user who tries another sweep runs these tests too.
     committed = subprocess.run(
