@@ -397,7 +397,9 @@ class Chaos:
 
 def _half_written(store: Path) -> list[str]:
     beside = [path for name in ("staging", "checkpoints") for path in (store / name).rglob("*")]
-    damaged = [manifest for manifest in store.glob("*/cell.json") if damage(manifest.parent)]
+    damaged = [
+        manifest for manifest in store.glob("*/cell.json") if damage(manifest.parent, manifest.parent.name)
+    ]
     return [str(path) for path in (*beside, *damaged) if path.is_file()]
 
 
@@ -407,7 +409,7 @@ def _half_written_on_s3(prefix: str) -> list[str]:
     for name in objects:
         with tempfile.TemporaryDirectory() as cell, contextlib.suppress(zipfile.BadZipFile):
             zipfile.ZipFile(io.BytesIO(objects[name])).extractall(cell)
-            if not name.startswith("checkpoints/") and damage(Path(cell)) is None:
+            if not name.startswith("checkpoints/") and damage(Path(cell), name.removesuffix(".zip")) is None:
                 continue
         wrong.append(name)
     return wrong

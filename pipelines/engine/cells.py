@@ -31,6 +31,7 @@ from singleshot.secrets import without_secrets
 log = logging.getLogger(__name__)
 
 MANIFEST = "cell.json"
+IDENTITY = ("task", "params", "inputs", "source", "packages")
 
 
 @functools.cache
@@ -84,10 +85,10 @@ class Cell:
 
     @functools.cached_property
     def identity(self) -> dict[str, Any]:
-        """Everything that the digest covers, as plain data."""
+        """Everything that the digest covers, as JSON has it: the manifest repeats it."""
         return {
             "task": f"{self.task.__module__}.{self.task.__qualname__}",
-            "params": dataclasses.asdict(self.params),
+            "params": json.loads(without_secrets(json.dumps(dataclasses.asdict(self.params)))),
             "inputs": {name: file_digest(path) for name, path in sorted(self.inputs.items())},
             "source": dict(source_digests(self.task.__module__, *self.modules)),
             "packages": dict(package_versions(self.task.__module__, *self.modules)),
@@ -96,8 +97,7 @@ class Cell:
     @functools.cached_property
     def digest(self) -> str:
         """A hash of the identity, as 32 hexadecimal digits."""
-        canonical = json.dumps(self.identity, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+        return _digest_of(self.identity)
 
 
 class SavedCheckpoint(NamedTuple):
@@ -112,13 +112,28 @@ def read_made(directory: Path) -> Made:
     return Made.read(json.loads((directory / MANIFEST).read_bytes())["made"])
 
 
-def damage(directory: Path) -> str | None:
-    """The name of the first file of a finished cell that differs from the manifest; None if none differs."""
+def _digest_of(identity: Mapping[str, Any]) -> str:
+    canonical = json.dumps(identity, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:32]
+
+
+def damage(directory: Path, digest: str) -> str | None:
+    """The first file in which a finished cell isn't what its manifest says; None if there is none.
+
+    The manifest itself has to be that of the cell `digest`, whatever the directory is called.
+    """
     try:
-        read_made(directory)
-        files = json.loads((directory / MANIFEST).read_bytes())["files"].items()
-        return next((name for name, digest in files if file_digest(directory / name) != digest), None)
-    except (OSError, UserError, ValueError, KeyError, TypeError, AttributeError):
+        manifest = json.loads((directory / MANIFEST).read_bytes())
+        Made.read(manifest["made"])
+        if _digest_of({part: manifest[part] for part in IDENTITY}) != digest:
+            return MANIFEST
+        found = {
+            str(file.relative_to(directory)): file_digest(file)
+            for file in directory.rglob("*")
+            if file.is_file() and file != directory / MANIFEST
+        }
+        return min((name for name, _ in found.items() ^ manifest["files"].items()), default=None)
+    except Exception:  # a manifest may hold anything
         return MANIFEST
 
 
@@ -167,7 +182,7 @@ class CellStore:
         directory = self.path(cell.digest)
         if not directory.exists():
             return False
-        if damaged := damage(directory):
+        if damaged := damage(directory, cell.digest):
             log.warning("%s: %s is damaged; computing the cell %s again", directory, damaged, cell.name)
             shutil.rmtree(directory)
         return not damaged
@@ -185,10 +200,8 @@ class CellStore:
         results = sorted(file for file in staging.rglob("*") if file.is_file())
         digests = {str(file.relative_to(staging)): sha256_of(file) for file in results}
         manifest = {"name": cell.name, **cell.identity, "files": digests, "made": dataclasses.asdict(made)}
-        (staging / MANIFEST).write_text(
-            without_secrets(json.dumps(manifest, indent=1, sort_keys=True)) + "\n",
-            encoding="utf-8",
-        )
+        text = json.dumps(manifest, indent=1, sort_keys=True) + "\n"
+        (staging / MANIFEST).write_text(text, encoding="utf-8")
         self._publish(staging, cell)
 
     def link(self, cell: Cell, destination: Path) -> None:

@@ -100,7 +100,7 @@ class RemoteCellStore(CellStore):
 
     def _download(self, cell: Cell) -> None:
         if directory := self._get(cell.digest):
-            if damaged := damage(directory):
+            if damaged := damage(directory, cell.digest):
                 log.warning("%s%s: %s is damaged", self._prefix, cell.digest, damaged)
                 shutil.rmtree(directory)
             else:

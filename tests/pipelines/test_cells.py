@@ -86,6 +86,22 @@ def test_a_damaged_cell_is_computed_again(store, caplog):
     assert caplog.text.count("is damaged; computing") == 3
 
 
+def test_a_cell_is_known_by_its_manifest_not_by_its_folder_s_name(store, tmp_path):
+    """Whoever may write to a shared store may add files, and move contents."""
+    other = Cell("another", add_up, SumParams(2))
+    for cell in (CELL, other):
+        store.commit(cell, {"result.json": b"{}"}, MADE)
+        assert store.has(cell)
+    here, there = store.path(CELL.digest), store.path(other.digest)
+    (here / "agent.safetensors").write_bytes(b"of a stranger")
+    assert not store.has(CELL)
+    store.commit(CELL, {"result.json": b"{}"}, MADE)
+    for old, new in ((here, tmp_path / "aside"), (there, here), (tmp_path / "aside", there)):
+        old.rename(new)
+    assert not store.has(CELL)
+    assert not store.has(other)
+
+
 def test_newest_checkpoint_wins_and_a_half_written_or_damaged_one_is_ignored(store, caplog):
     assert store.checkpoint(CELL) is None
     store.save_checkpoint(CELL, 9, b"nine")
