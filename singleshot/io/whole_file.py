@@ -1,11 +1,13 @@
 """Files that appear only when they are complete, also after a power cut; SHA-256 of files and values."""
 
 import errno
+import fcntl
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -13,16 +15,34 @@ from pathlib import Path
 def whole_file(target: Path) -> Iterator[Path]:
     """A temporary file to write to, beside `target`, which it replaces unless there is an error.
 
+    It has a name of its own, so nobody else writes it, and no link that lies there is followed. What a killed
+    process has left of `target` is removed.
+
     Raises:
         OSError: the folder can't be written to.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        yield partial
-        move_synced(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    beginning = f".{sha256_of_value(target.name)[:8]}"  # the name itself may be as long as names can be
+    for left in target.parent.glob(f"{beginning}-*.partial"):
+        _remove_unless_in_use(left)
+    partial = target.with_name(f"{beginning}-{secrets.token_hex(8)}.partial")
+    with partial.open("xb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield partial
+            move_synced(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def _remove_unless_in_use(partial: Path) -> None:
+    with suppress(OSError):  # BlockingIOError, if its writer lives
+        file = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            partial.unlink()
+        finally:
+            os.close(file)
 
 
 def move_synced(complete: Path, target: Path) -> None:

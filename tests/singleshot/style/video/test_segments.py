@@ -1,5 +1,7 @@
 import logging
+from contextlib import nullcontext
 from fractions import Fraction
+from pathlib import Path
 
 import av
 import cv2
@@ -100,7 +102,7 @@ def test_a_joined_video_is_as_its_source(source, tmp_path):
     assert list(tmp_path.glob(".*")) == []
 
 
-def test_what_cannot_be_joined_is_told_and_leaves_the_output_as_it_was(tmp_path):
+def test_what_cannot_be_joined_is_told_and_leaves_the_output_as_it_was(tmp_path, monkeypatch):
     source, output = make_video(tmp_path / "video.avi", sound=["pcm_mulaw"]), tmp_path / "joined.mov"
     info = probe(source)
     segments = copied(source, info, 10)
@@ -113,9 +115,10 @@ def test_what_cannot_be_joined_is_told_and_leaves_the_output_as_it_was(tmp_path)
     ):
         with pytest.raises(UserError, match=named):
             join_segments(wrong, source, info, path)
-    (tmp_path / ".joined.mov.partial").symlink_to("/dev/full")
-    with pytest.raises(UserError, match=r"joined.mov: .*No space left"):
-        join_segments(segments, source, info, output)
+    with monkeypatch.context() as patch:
+        patch.setattr("singleshot.style.video.join.whole_file", lambda _: nullcontext(Path("/dev/full")))
+        with pytest.raises(UserError, match=r"joined.mov: .*No space left"):
+            join_segments(segments, source, info, output)
     assert output.read_text() == "from before"
     assert list(tmp_path.glob(".*")) == []
     join_segments(segments, source, info, output)
