@@ -286,4 +286,4 @@ def checkpoint_name(step: int, state: bytes) -> str:
 def step_of(name: str) -> int:
     """The step of a checkpoint, by its :func:`checkpoint_name`; -1 if it is another name."""
     step = name.partition("-")[0]
-    return int(step) if step.isdigit() else -1
+    return int(step) if step.isdecimal() else -1  # not ², which is a digit

@@ -10,12 +10,13 @@ same time, on machines that round differently, the last one's files stay, all of
 """
 
 import contextlib
+import functools
 import logging
 import os
 import shutil
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import fsspec
@@ -25,7 +26,7 @@ from pipelines.engine.cells import Cell, CellStore, checkpoint_name, damage, log
 from pipelines.engine.disks import is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
 from pipelines.engine.provenance import Made
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
 from singleshot.secrets import without_secrets
 
 VARIABLE = "SINGLESHOT_CELLS"
@@ -99,30 +100,27 @@ class RemoteCellStore(CellStore):
             self._remove([key for key in saved if step_of(key.rpartition("/")[2]) < step])
 
     def _download(self, cell: Cell) -> None:
-        if directory := self._get(cell.digest):
-            if damaged := damage(directory, cell.digest):
-                log.warning("%s%s: %s is damaged", self._prefix, cell.digest, damaged)
-                shutil.rmtree(directory)
-            else:
-                self._publish(directory, cell)
+        if directory := self._get(cell.digest, lambda there: damage(there, cell.digest)):
+            self._publish(directory, cell)
 
     def _upload(self, cell: Cell) -> None:
         self._put(self.path(cell.digest), cell.digest)
         self._remove(self._files.find(f"{self._prefix}checkpoints/{cell.digest}"))
 
     def _fetch_checkpoint(self, cell: Cell, names: Sequence[str]) -> None:
-        """Download the newest checkpoint among `names`, with the artifacts, if it is newer than ours."""
+        """Download the newest good checkpoint among `names`, with the artifacts, if it is newer than ours."""
         ours = self.checkpoint(cell)
-        newest = max(names, key=step_of, default="")
-        if step_of(newest) > (ours.step if ours else -1) and (
-            directory := self._get(f"checkpoints/{cell.digest}/{newest}")
-        ):
-            artifacts = directory / "artifacts"
-            for file in artifacts.rglob("*"):
-                if file.is_file():
-                    self.save_artifact(cell, file.relative_to(artifacts).as_posix(), file.read_bytes())
-            super().save_checkpoint(cell, step_of(newest), (directory / newest).read_bytes())
-            shutil.rmtree(directory)
+        for name in sorted(names, key=step_of, reverse=True):
+            if step_of(name) <= (ours.step if ours else -1):
+                return
+            if directory := self._get(f"checkpoints/{cell.digest}/{name}", functools.partial(_damage, name)):
+                artifacts = directory / "artifacts"
+                for file in artifacts.rglob("*"):
+                    if file.is_file():
+                        self.save_artifact(cell, file.relative_to(artifacts).as_posix(), file.read_bytes())
+                super().save_checkpoint(cell, step_of(name), (directory / name).read_bytes())
+                shutil.rmtree(directory)
+                return
 
     def _put(self, directory: Path, name: str) -> None:
         packed = self._stage()
@@ -132,20 +130,20 @@ class RemoteCellStore(CellStore):
         self._files.put_file(str(packed), f"{self._prefix}{name}.zip")
         packed.unlink()
 
-    def _get(self, name: str) -> Path | None:
+    def _get(self, name: str, damaged: Callable[[Path], str | None]) -> Path | None:
         """A new directory with what `_put` has stored; None, with a warning, if it is damaged or gone."""
         packed, directory = self._stage(), self._stage()
         try:
-            self._files.get_file(f"{self._prefix}{name}.zip", str(packed))
-            with zipfile.ZipFile(packed) as archive:
-                archive.extractall(directory)  # which leaves out of names what leads elsewhere
-        except (FileNotFoundError, zipfile.BadZipFile, EOFError, ValueError, NotImplementedError) as error:
-            log.warning("%s%s is damaged: %s", self._prefix, name, error)
-            shutil.rmtree(directory, ignore_errors=True)
-            return None
+            with contextlib.suppress(FileNotFoundError):  # another driver has removed it
+                self._files.get_file(f"{self._prefix}{name}.zip", str(packed))
+            reason = _unpack(packed, directory) or damaged(directory)
         finally:
             packed.unlink(missing_ok=True)
-        return directory
+        if reason is None:
+            return directory
+        log.warning("%s%s is damaged: %s", self._prefix, name, reason)
+        shutil.rmtree(directory, ignore_errors=True)
+        return None
 
     def _remove(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -166,3 +164,22 @@ class RemoteCellStore(CellStore):
                 f"cells at {self.where}: {reason}; correct {VARIABLE} or the settings of the connection "
                 f"(AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID, …); finished cells are kept in {self.root}"
             ) from error
+
+
+def _unpack(packed: Path, directory: Path) -> str | None:
+    """What is wrong with a zip; None if it could be unpacked."""
+    try:
+        with zipfile.ZipFile(packed) as archive:
+            archive.extractall(directory)  # which leaves out of names what leads elsewhere
+    except Exception as error:  # from zipfile, zlib, bz2, lzma, or the system that refuses a name
+        if is_disk_full(error):
+            raise
+        return in_a_line(error)
+    return None
+
+
+def _damage(name: str, directory: Path) -> str | None:
+    """The name of a checkpoint whose file in `directory` it doesn't fit; None if it does."""
+    file = directory / name
+    whole = file.is_file() and checkpoint_name(step_of(name), file.read_bytes()) == name
+    return None if whole else name

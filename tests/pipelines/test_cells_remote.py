@@ -4,8 +4,10 @@ import dataclasses
 import errno
 import io
 import re
+import shutil
 import zipfile
 from pathlib import Path
+from random import Random
 
 import pytest
 from made import MADE
@@ -167,10 +169,36 @@ def test_the_newest_checkpoint_of_both_places_is_taken_unless_it_is_damaged(mach
     assert key.rpartition("/")[2].startswith("11-")
     here.fetch([CELL])
     assert here.checkpoint(CELL).step == 11
-    objects[key] = objects[key][:-10]
+    good, place = objects[key], key.rpartition("/")[0]
+    objects[key] = good[:-10]
     there.fetch([CELL])
     assert there.checkpoint(CELL).step == 10
     assert "damaged" in caplog.text
+    objects[key] = good
+    for name in (f"{place}/²-x.zip", f"{place}/{checkpoint_name(12, b'twelve')}.zip"):
+        objects[name] = good  # which has no state of that name
+    third = machine("a third")
+    third.fetch([CELL])
+    assert third.checkpoint(CELL).step == 11
+
+
+def test_any_bytes_in_the_place_of_a_cell_are_damage_and_no_fault_of_the_connection(machine, objects):
+    """Of random changes, some make a zip that is encrypted, of another version, or packed in another way."""
+    machine("here").commit(CELL, {"sub/result.json": b"0123456789" * 20}, MADE)
+    (key,) = objects
+    whole, random = objects[key], Random(0)
+    with zipfile.ZipFile(packed := io.BytesIO(), "w") as both:
+        both.writestr("a", b"a file")
+        both.writestr("a/b", b"and a folder")
+    damaged = [packed.getvalue()]
+    for position in range(0, len(whole), 11):
+        damaged.append(whole[:position] + random.randbytes(1) + whole[position + 1 :])
+    there = machine("there")
+    for content in damaged:
+        objects[key] = content
+        if fetched(there):
+            assert contents(there)["sub/result.json"] == b"0123456789" * 20
+            shutil.rmtree(there.path(CELL.digest))
 
 
 @pytest.mark.parametrize("name", ["../../outside.txt", "{root}/outside.txt", "a/../../../outside.txt"])
