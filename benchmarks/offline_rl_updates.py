@@ -23,7 +23,7 @@ from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import LOCOMOTION, spaces_of
-from singleshot.rl.execution import Execution
+from singleshot.rl.networks import Execution
 from singleshot.rl.pruning import make_masks
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.learner import Learner

@@ -23,7 +23,7 @@ from singleshot.rl.evaluation.episode import FILE as EPISODE
 from singleshot.rl.evaluation.episode import PlayedEpisode
 from singleshot.rl.evaluation.lockstep import Environments
 from singleshot.rl.evaluation.play import EvaluationConfig, Score, heldout_losses, make_environments, play
-from singleshot.rl.execution import Execution
+from singleshot.rl.networks import Execution
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.stack import Stack, flushed_denormals
 

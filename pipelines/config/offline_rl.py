@@ -17,7 +17,7 @@ from singleshot.rl.algorithms import algorithm_class, algorithm_names, module_of
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig
-from singleshot.rl.execution import Execution
+from singleshot.rl.networks import Execution
 from singleshot.sparse.packed import ValuesName
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.train_agents import TrainingConfig

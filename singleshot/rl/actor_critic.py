@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from singleshot.rl import sparse_losses
 from singleshot.rl.algorithm import Policy
+from singleshot.rl.architecture import MLP, Architecture, Units
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.execution import or_sparsely
-from singleshot.rl.networks import MLP, AnyNetwork, Architecture, Units, mlp
+from singleshot.rl.networks import AnyNetwork, Differentiated, SparseNetwork, mean_square, mlp
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
 
@@ -58,9 +58,22 @@ def least_q(critic: AnyNetwork, state: Tensor, action: Tensor) -> Tensor:
     return torch.minimum(q(critic, Q1, state, action), q(critic, Q2, state, action))
 
 
-@or_sparsely(sparse_losses.td_loss)
 def td_loss(critic: AnyNetwork, batch: Batch, y: Tensor) -> Mapping[str, Tensor]:
     """Σ_j (y - Q_θj(s, a))², averaged over the batch: (K,)."""
+    if isinstance(critic, SparseNetwork):
+        return _sparse_td_loss(critic, batch, y)
     error1 = q(critic, Q1, batch.state, batch.action) - y
     error2 = q(critic, Q2, batch.state, batch.action) - y
     return {"critic_loss": error1.square().mean(dim=1) + error2.square().mean(dim=1)}
+
+
+def _sparse_td_loss(critic: SparseNetwork, batch: Batch, y: Tensor) -> Differentiated:
+    """:func:`td_loss` of a single agent, with its gradient written out."""
+    s, a, target = (np.ascontiguousarray(each[0]) for each in (batch.state, batch.action, y))
+    loss, gradients = 0.0, {}
+    for name in ("q1.0", "q2.0"):
+        q = critic.forward_pass(name, s, a)
+        error = q.y - target[:, None]
+        loss += mean_square(error)
+        gradients[name] = q.back(2 / len(a) * error)[0]
+    return Differentiated.of({"critic_loss": loss}, gradients)

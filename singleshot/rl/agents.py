@@ -20,17 +20,15 @@ from singleshot.pruning.variant import DENSE
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
 from singleshot.rl.algorithms import algorithm_class, module_of
+from singleshot.rl.architecture import Architecture, Layers, LayerTensors
 from singleshot.rl.environments import Environment, environment_in_file
-from singleshot.rl.execution import sparse_perceptrons
 from singleshot.rl.networks import (
     AnyNetwork,
-    Architecture,
     DenseNetwork,
-    Layers,
-    LayerTensors,
     SparseNetwork,
     from_parameters,
     initialize,
+    sparse_perceptrons,
 )
 from singleshot.sparse.packed import read_model
 

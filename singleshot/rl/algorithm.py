@@ -14,8 +14,9 @@ from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
 from singleshot.errors import UserError
+from singleshot.rl.architecture import Architecture, Units
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, Architecture, Initialization, Units
+from singleshot.rl.networks import AnyNetwork, Initialization
 from singleshot.rl.randomness import Randomness
 
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]
@@ -38,7 +39,7 @@ class AlgorithmConfig:
     batch_size: Annotated[int, Ge(1)] = 100
     """Number of transitions in the batch of an update."""
     normalize_states: bool = False
-    """Whether states are normalised to zero mean and unit variance (see `normalization.py`).
+    """Whether states are normalised to zero mean and unit variance (see `replay.py`).
     The paper does not say; BEAR's code does not normalise them, and the author's later code does."""
     hidden: Units = (256, 256)
     """Units of the two hidden layers of each network."""

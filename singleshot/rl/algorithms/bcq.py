@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from singleshot.rl import sparse_losses
 from singleshot.rl.actor_critic import ACTOR, Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
+from singleshot.rl.architecture import MLP, Architecture, Units
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.execution import or_sparsely
-from singleshot.rl.networks import MLP, AnyNetwork, Architecture, Units, mlp
+from singleshot.rl.networks import AnyNetwork, Differentiated, SparseNetwork, mlp
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.vae import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
 
@@ -143,12 +143,29 @@ def perturb(actor: AnyNetwork, state: Tensor, action: Tensor, Φ: float) -> Tens
     return torch.add(action, tanh, alpha=Φ).clamp(-1, 1)
 
 
-@or_sparsely(sparse_losses.perturbation_loss)
 def perturbation_loss(
     actor: AnyNetwork, critic: AnyNetwork, state: Tensor, action: Tensor, Φ: float
 ) -> Mapping[str, Tensor]:
     """-Q_θ1(s, a + ξ_φ(s, a, Φ)), averaged over the batch: (K,)."""
+    if isinstance(actor, SparseNetwork) and isinstance(critic, SparseNetwork):
+        return _sparse_perturbation_loss(actor, critic, state, action, Φ)
     return {"actor_loss": -q(critic, Q1, state, perturb(actor, state, action, Φ)).mean(dim=1)}
+
+
+def _sparse_perturbation_loss(
+    actor: SparseNetwork, critic: SparseNetwork, state: Tensor, action: Tensor, Φ: float
+) -> Differentiated:
+    """:func:`perturbation_loss` of a single agent, with the gradient of the actor's parameters."""
+    s, a = np.ascontiguousarray(state[0]), np.ascontiguousarray(action[0])
+    perturbation = actor.forward_pass("pi.0", s, a)
+    tanh = np.tanh(perturbation.y)
+    perturbed = a + Φ * tanh
+    q = critic.forward_pass("q1.0", s, perturbed.clip(-1, 1))
+
+    _, d_action = q.back(np.full_like(q.y, -1 / len(a)), a.shape[1], parameters=False)
+    within = np.abs(perturbed) <= 1
+    d_actor, _ = perturbation.back(Φ * d_action * within * (1 - tanh * tanh))
+    return Differentiated.of({"actor_loss": -q.y.mean()}, {"pi.0": d_actor})
 
 
 class BCQPolicy(Policy):

@@ -30,8 +30,9 @@ from singleshot.rl.actor_critic import (
     td_loss,
 )
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Schedule
+from singleshot.rl.architecture import MLP, Architecture
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
+from singleshot.rl.networks import AnyNetwork, mlp
 from singleshot.rl.randomness import Randomness
 
 V = ("v.0", "v.1", "v.2")
@@ -142,7 +143,11 @@ def v(value: AnyNetwork, state: Tensor) -> Tensor:
 
 
 def actor_loss(actor: AnyNetwork, batch: Batch, weight: Tensor) -> Mapping[str, Tensor]:
-    """-w log π_φ(a | s) of the weights w (K, batch), averaged over the batch: (K,)."""
+    """-w log π_φ(a | s) of the weights w (K, batch), averaged over the batch: (K,).
+
+    There is no form for sparse networks with its gradient written out: autograd differentiates this one of
+    them, too.
+    """
     log_σ = mlp(actor, LOG_STD, batch.state[:, :1, :0]).clamp(*LOG_STD_LIMITS)  # (K, 1, action)
     ε = (batch.action - act(actor, batch.state)) * (-log_σ).exp()
     log_likelihood = -(ε.square() / 2 + log_σ + math.log(2 * math.pi) / 2).sum(dim=2)

@@ -25,8 +25,9 @@ from singleshot.rl.actor_critic import (
     td_loss,
 )
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron
+from singleshot.rl.architecture import Architecture
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, Architecture
+from singleshot.rl.networks import AnyNetwork
 from singleshot.rl.randomness import Randomness
 
 
@@ -38,7 +39,7 @@ class TD3BCConfig(AlgorithmConfig):
     batch_size: Annotated[int, Ge(1)] = 256
     normalize_states: bool = True
     """Whether states are normalised to zero mean and unit variance, as in TD3+BC's paper (see
-    `normalization.py`)."""
+    `replay.py`)."""
     discount: Annotated[float, Ge(0), Lt(1)] = 0.99
     """Discount factor γ: weight of the next step's reward relative to this step's."""
     tau: Annotated[float, Gt(0), Le(1)] = 0.005
@@ -109,7 +110,8 @@ class TD3BC(Algorithm):
     def actor_loss(self, actor: AnyNetwork, critic: AnyNetwork, batch: Batch) -> Mapping[str, Tensor]:
         """-λ Q_θ1(s, π_φ(s)) and (π_φ(s) - a)², each averaged: (K,) each.
 
-        λ = α / mean |Q_θ1(s, π_φ(s))| of an agent's batch, through which no gradient flows.
+        λ = α / mean |Q_θ1(s, π_φ(s))| of an agent's batch, through which no gradient flows. There is no form
+        for sparse networks with its gradient written out: autograd differentiates this one of them, too.
         """
         action = act(actor, batch.state)
         value = q(critic, Q1, batch.state, action)

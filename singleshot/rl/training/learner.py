@@ -7,16 +7,16 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.architecture import LayerTensors, total
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.execution import Execution, sparse_perceptrons
 from singleshot.rl.networks import (
     AnyNetwork,
     DenseNetwork,
     Differentiated,
-    LayerTensors,
+    Execution,
     SparseNetwork,
     from_parameters,
-    total,
+    sparse_perceptrons,
 )
 from singleshot.rl.randomness import Randomness
 

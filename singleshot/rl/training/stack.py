@@ -27,9 +27,9 @@ from singleshot.rl.agents import (
     parts_of,
 )
 from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.architecture import LayerTensors
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.execution import Execution
-from singleshot.rl.networks import DenseNetwork, LayerTensors
+from singleshot.rl.networks import DenseNetwork, Execution
 from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.learner import Learner
 
