@@ -14,6 +14,7 @@ import torch
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.engine.execution import keep_freed_memory
+from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, initial_networks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.algorithms.bc import BCConfig
@@ -25,7 +26,6 @@ from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import LOCOMOTION, spaces_of
 from singleshot.rl.networks import Execution
 from singleshot.rl.pruning import make_masks
-from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.learner import Learner
 from tasks.train_agents import TrainingConfig
 

@@ -9,10 +9,10 @@ from annotated_types import Ge, MinLen
 from singleshot.io.tables import write_csv
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
 from singleshot.job import Event, Job, Metrics, Progress, per_job
+from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, agent_of
 from singleshot.rl.environments import Environment
-from singleshot.rl.evaluation.play import EvaluationConfig, Score, make_environments, play
-from singleshot.rl.randomness import Randomness
+from singleshot.rl.evaluation.play import Environments, EvaluationConfig, Score, play
 from singleshot.sparse.packed import ValuesName, pack, unpack
 
 
@@ -69,7 +69,7 @@ def quantize_agent(job: Job) -> Iterator[Event]:
 
 def _score(model: TensorFile, params: QuantizeParams) -> Score:
     agent = agent_of(model)
-    environments = make_environments(params.environment, params.evaluation.final, agents=1)
+    environments = Environments(params.environment, 1, params.evaluation.final.episodes)
     randomness = Randomness("evaluation", [params.agent.seed], params.update)
     (returns,) = play(agent.algorithm, agent.acting_networks(), environments, randomness)
     environments.close()

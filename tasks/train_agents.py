@@ -14,6 +14,7 @@ from annotated_types import Ge
 from singleshot.io.tables import write_csv
 from singleshot.job import Checkpoint, Event, Job, Metrics, Progress
 from singleshot.pruning.selection import Scope
+from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, load_masks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.data.replay import ReplayBuffer
@@ -21,10 +22,8 @@ from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.episode import FILE as EPISODE
 from singleshot.rl.evaluation.episode import PlayedEpisode
-from singleshot.rl.evaluation.lockstep import Environments
-from singleshot.rl.evaluation.play import EvaluationConfig, Score, heldout_losses, make_environments, play
+from singleshot.rl.evaluation.play import Environments, EvaluationConfig, Score, heldout_losses, play
 from singleshot.rl.networks import Execution
-from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.stack import Stack, flushed_denormals
 
 
@@ -165,8 +164,8 @@ class Training:
         """Number of updates that this process made since the last evaluation, and the seconds they took."""
 
     def _make_environments(self, evaluation: EvaluationConfig) -> Environments:
-        return make_environments(
-            self.params.environment, evaluation, len(self.jobs), cores=torch.get_num_threads()
+        return Environments(
+            self.params.environment, len(self.jobs), evaluation.episodes, torch.get_num_threads()
         )
 
     def train_until(self, update: int) -> None:

@@ -7,8 +7,7 @@ from pipelines.catalog.paths import AGENTS, DATASETS
 from pipelines.config.params import Config
 from singleshot.pruning.variant import DENSE, variant_name
 from singleshot.rl.agents import AgentSpec
-from singleshot.rl.algorithm import AlgorithmConfig
-from singleshot.rl.algorithms import module_of
+from singleshot.rl.algorithm import AlgorithmConfig, module_of
 from singleshot.rl.environments import Environment
 from tasks.train_agents import TrainingConfig
 

@@ -9,11 +9,11 @@ import pydantic
 from annotated_types import Ge, Lt, MinLen
 
 from singleshot.errors import UserError
-from singleshot.pruning import pruners
+from singleshot.pruning import masks
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.masks import PruningConfig
-from singleshot.rl.agents import SMALL
-from singleshot.rl.algorithms import algorithm_class, algorithm_names, module_of
+from singleshot.pruning.variant import SMALL
+from singleshot.rl.algorithm import algorithm_class, algorithm_names, module_of
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig
@@ -40,7 +40,7 @@ def checked(find: Callable[[str], object]) -> pydantic.AfterValidator:
 def _agent_pruner(name: str) -> None:
     if name not in TRAINED:
         try:
-            pruners.module_of(name)
+            masks.module_of(name)
         except UserError as error:
             raise UserError(f"{error}, and {', '.join(TRAINED)}") from None
 

@@ -28,7 +28,7 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
 from singleshot.io.tables import concatenate
 from singleshot.io.whole_file import sha256_of
-from singleshot.pruning.pruners import module_of
+from singleshot.pruning.masks import module_of
 from singleshot.pruning.variant import DENSE, percentage, variant_name
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.data.transitions import DataConfig

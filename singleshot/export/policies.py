@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from singleshot.export.onnx_model import Form, GraphCard, GraphInput
 from singleshot.export.to_onnx import Network
-from singleshot.pruning.variant import DENSE
+from singleshot.pruning.variant import DENSE, SMALL
 from singleshot.rl.actions import ActionBounds
-from singleshot.rl.agents import SMALL, Agent, AgentSpec
+from singleshot.rl.agents import Agent, AgentSpec
 from singleshot.rl.algorithm import Policy
 from singleshot.sparse.compaction import Layer, without_dead_units
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from singleshot.errors import UserError
 from singleshot.export.onnx_model import OnnxModel, load_onnx, unbatched_shapes
 from singleshot.io.tensor_file import reading
+from singleshot.random_streams import Randomness
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.environments import Environment, environment_in_file
-from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
+from singleshot.rl.evaluation.play import Environments, play
 from singleshot.rl.networks import DenseNetwork
-from singleshot.rl.randomness import Randomness
 
 MOST_LATENTS = 10**6
 """Most latents of one state; BCQ has 100 times 12 at most."""
@@ -98,7 +98,7 @@ def play_onnx(
     environment = environment or policy.environment
     if environment is None:
         raise UserError(f"{path}: doesn't say for which environment it was trained; give --environment")
-    environments = make_environments(environment, EvaluationConfig(episodes), agents=1)
+    environments = Environments(environment, 1, episodes)
     environments.check(policy.state_size, len(policy.bounds.low))
     # `play` uses only `act` and `noise_shape` of an algorithm.
     randomness = Randomness("evaluation", [seed])

@@ -1,5 +1,9 @@
-"""From scores to masks: how many weights are kept, which of them compete, in how many rounds."""
+"""From scores to masks: by which pruner, how many weights are kept, which compete, in how many rounds.
 
+A pruner's name is that of its module in `pruners`, and the pruner is the module's `PRUNER`.
+"""
+
+import importlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -8,22 +12,65 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from singleshot.errors import UserError, must_be, shown
+from singleshot.errors import UserError, did_you_mean, must_be, shown
 from singleshot.pruning.controls import CONTROLS, Observed
+from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.pruner import (
     Masks,
     Objective,
     Parts,
+    Pruner,
     ScoreFunction,
     Scores,
     Weights,
     name_of,
     of_layers,
 )
-from singleshot.pruning.pruners import find_pruner
 from singleshot.pruning.selection import Scope, select
+from singleshot.pruning.variant import SMALL
+from singleshot.registry import modules_of
 
 logger = logging.getLogger(__name__)
+
+FOR_AGENTS = (*METHODS, SMALL)
+"""What `prune` of an agent takes besides pruners: they change masks in training, or need no mask."""
+
+
+def pruner_names() -> tuple[str, ...]:
+    """Names of all pruners, sorted."""
+    return tuple(modules_of("singleshot.pruning.pruners"))
+
+
+def module_of(name: str) -> str:
+    """Full name of the module of the pruner `name`, or of a control's pruner: of `snip` for `snip-shuffled`.
+
+    Raises:
+        UserError: there is no pruner or control of that name.
+    """
+    pruner, hyphen, control = name.partition("-")
+    if name in FOR_AGENTS:
+        raise UserError(f"{name!r} is for agents alone: singleshot.rl.BC(data).prune({name!r}, …)")
+    modules = modules_of("singleshot.pruning.pruners")
+    if pruner not in modules or (hyphen and control not in CONTROLS):
+        known = [*modules, *(f"{each}-{own}" for each in modules for own in CONTROLS)]
+        advice = did_you_mean(name.lower(), [*known, *FOR_AGENTS], "")
+        raise UserError(
+            f"unknown pruner {name!r}{advice and f' ({advice})'}; known are {', '.join(modules)}, and "
+            f"each with {' or '.join(f'-{own}' for own in CONTROLS)} behind it as its control"
+        )
+    return modules[pruner]
+
+
+def find_pruner(method: str | ScoreFunction) -> Pruner:
+    """The pruner of that name, the pruner to which a control of that name belongs, or one's own with a score.
+
+    Raises:
+        UserError: there is no pruner or control of that name.
+    """
+    if callable(method):
+        return Pruner(method)
+    found: Pruner = importlib.import_module(module_of(method)).PRUNER
+    return found
 
 
 @dataclass(frozen=True)

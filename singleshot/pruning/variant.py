@@ -2,6 +2,8 @@
 
 DENSE = "dense"
 """Pruner name of a network that was never pruned."""
+SMALL = "small"
+"""Pruner name of dense agents with narrow hidden layers, which have as many weights as pruned ones."""
 
 
 def variant_name(pruner: str, sparsity: float) -> str:

@@ -16,10 +16,9 @@ from singleshot.errors import UserError
 from singleshot.io.tensor_file import TensorFile, read_tensor_file, reading
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.pruner import Parts, of_layers
-from singleshot.pruning.variant import DENSE
+from singleshot.pruning.variant import DENSE, SMALL
 from singleshot.rl.actions import ActionBounds
-from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
-from singleshot.rl.algorithms import algorithm_class, module_of
+from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, algorithm_class, module_of
 from singleshot.rl.architecture import Architecture, Layers, LayerTensors
 from singleshot.rl.environments import Environment, environment_in_file
 from singleshot.rl.networks import (
@@ -36,9 +35,6 @@ AGENT_FILE = "agent.safetensors"
 AGENT_FIX = f"give an agent's {AGENT_FILE}, packed or not, or the folder that holds it"
 AgentMasks = dict[str, LayerTensors]
 """Masks by network and layer: bool (out, in), the layout in files, true where a weight is kept."""
-
-SMALL = "small"
-"""Pruner name of dense agents with narrow hidden layers, which have as many weights as pruned ones."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
-"""The interface of an algorithm: networks, a loss for each network, and a policy, for K agents at once.
+"""What an algorithm is: networks, a loss for each network, and a policy, for K agents at once.
 
 Everything else is derived from these: `training` minimises the losses, `prune_agent` scores weights with
-them, and `singleshot.export` exports the policy.
+them, and `singleshot.export` exports the policy. An algorithm's name is that of its module in `algorithms`,
+and its class is the module's `ALGORITHM`.
 """
 
+import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,10 +16,11 @@ from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
 from singleshot.errors import UserError
+from singleshot.random_streams import Randomness
+from singleshot.registry import modules_of
 from singleshot.rl.architecture import Architecture, Units
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import AnyNetwork, Initialization
-from singleshot.rl.randomness import Randomness
 
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]
 """Function from a network to the terms of its loss by name, (K,) each. Their sum is minimised; autograd
@@ -120,3 +123,30 @@ class Algorithm(ABC):
     @abstractmethod
     def policy(self, perceptron: Perceptron) -> Policy:
         """One agent's policy as a plain module to export, which computes the same as :meth:`act`."""
+
+
+def algorithm_names() -> tuple[str, ...]:
+    """Names of all algorithms, sorted."""
+    return tuple(modules_of("singleshot.rl.algorithms"))
+
+
+def module_of(name: str) -> str:
+    """Full name of the module of the algorithm `name`.
+
+    Raises:
+        UserError: there is no such algorithm.
+    """
+    known = modules_of("singleshot.rl.algorithms")
+    if name not in known:
+        raise UserError(f"no algorithm {name!r}; known are {', '.join(known)}")
+    return known[name]
+
+
+def algorithm_class(name: str) -> type[Algorithm]:
+    """The class of the algorithm `name`.
+
+    Raises:
+        UserError: there is no such algorithm.
+    """
+    found: type[Algorithm] = importlib.import_module(module_of(name)).ALGORITHM
+    return found

@@ -71,11 +71,11 @@ def test_source_closure_is_what_is_imported_and_nothing_else():
 
 def test_what_most_tasks_do_not_use_computes_no_agent_again():
     """A new pruner, another storage format, a new version of a downloader."""
-    pruners, formats = "singleshot.pruning.pruners", "singleshot.sparse.formats"
-    assert pruners in sources.source_closure("tasks.prune_agent")
+    masks, formats = "singleshot.pruning.masks", "singleshot.sparse.formats"
+    assert masks in sources.source_closure("tasks.prune_agent")
     assert formats in sources.source_closure("tasks.measure_sizes")
-    assert f"{pruners}.snip" not in sources.source_closure("tasks.prune_agent")
-    assert pruners not in sources.source_closure("tasks.train_agents")
+    assert "singleshot.pruning.pruners.snip" not in sources.source_closure("tasks.prune_agent")
+    assert masks not in sources.source_closure("tasks.train_agents")
     for task in ("tasks.animate", "tasks.quantize_agent"):
         assert formats not in sources.source_closure(task)
     for task in ("tasks.prune_agent", "tasks.train_agents"):

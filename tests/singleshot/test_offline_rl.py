@@ -21,7 +21,7 @@ from singleshot.export.rollout import play_onnx
 from singleshot.offline_rl import TrainableAgent
 from singleshot.rl import agents
 from singleshot.rl.agents import AgentSpec, make_algorithm
-from singleshot.rl.algorithms import algorithm_class
+from singleshot.rl.algorithm import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.environments import Environment

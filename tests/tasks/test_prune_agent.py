@@ -8,12 +8,12 @@ import torch
 
 from singleshot.io.tables import columns_of
 from singleshot.job import Job
-from singleshot.pruning.masks import PruningConfig
+from singleshot.pruning.masks import PruningConfig, find_pruner, pruner_names
 from singleshot.pruning.pruner import Pruner
-from singleshot.pruning.pruners import find_pruner, pruner_names, snip
+from singleshot.pruning.pruners import snip
 from singleshot.rl import pruning as library
 from singleshot.rl.agents import AgentSpec, flatten_masks, load_masks, make_algorithm
-from singleshot.rl.algorithms import algorithm_class
+from singleshot.rl.algorithm import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.data.replay import ReplayBuffer

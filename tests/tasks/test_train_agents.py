@@ -13,6 +13,7 @@ from singleshot.errors import UserError
 from singleshot.job import Checkpoint, Job, Metrics, Progress
 from singleshot.pruning import dynamic
 from singleshot.pruning.masks import PruningConfig
+from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, load_agent, parts_of
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
@@ -20,8 +21,7 @@ from singleshot.rl.algorithms.iql import IQLConfig
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.episode import load_episode
-from singleshot.rl.evaluation.play import EvaluationConfig, make_environments, play
-from singleshot.rl.randomness import Randomness
+from singleshot.rl.evaluation.play import Environments, EvaluationConfig, play
 from singleshot.rl.training.stack import repeat
 from tasks.prune_agent import PruneParams, prune_agent
 from tasks.train_agents import Training, TrainingConfig, TrainParams, checkpoint_step, train
@@ -226,7 +226,7 @@ def test_an_agent_trained_on_normalized_states_is_saved_for_raw_ones(make_jobs, 
     (job,) = make_jobs(STACK[0], algorithm=replace(algorithm, normalize_states=True))
     (*_, last) = [event for event in train([job]) if isinstance(event, Metrics)]
     agent = load_agent(job.output / "agent.safetensors")
-    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=2), agents=1)
+    environments = Environments(LOCOMOTION["Hopper"], 1, 2)
     returns = play(agent.algorithm, agent.networks, environments, Randomness("evaluation", [0], 5))
     assert returns.mean() == pytest.approx(last.values["return_mean"], rel=1e-3)
     scored = load_episode(job.output / "episode.safetensors")

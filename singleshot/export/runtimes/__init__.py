@@ -7,7 +7,6 @@ module, because many runtimes aren't installed, and those that are take seconds 
 
 import ast
 import importlib
-import pkgutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from singleshot.export.runtimes.protocol import Runtime
+from singleshot.registry import modules_of
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Declared:
 
 def _declared() -> dict[str, Declared]:
     declared = {
-        name: Declared(f"{__name__}.{module.name}", **own)
-        for module in pkgutil.iter_modules(__path__)
-        for name, own in _literal(Path(__path__[0], f"{module.name}.py")).items()
+        name: Declared(module, **own)
+        for file, module in modules_of(__name__).items()
+        for name, own in _literal(Path(__path__[0], f"{file}.py")).items()
     }
     return dict(sorted(declared.items()))
 

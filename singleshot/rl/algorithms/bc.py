@@ -13,12 +13,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from singleshot.random_streams import Randomness
 from singleshot.rl.actor_critic import ACTOR, ActorPolicy, act, actor_mlp
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
 from singleshot.rl.architecture import Architecture, Units
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import AnyNetwork
-from singleshot.rl.randomness import Randomness
 from singleshot.rl.vae import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
 
 Z_LIMIT = 0.25

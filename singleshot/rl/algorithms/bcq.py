@@ -15,12 +15,12 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
+from singleshot.random_streams import Randomness
 from singleshot.rl.actor_critic import ACTOR, Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
 from singleshot.rl.architecture import MLP, Architecture, Units
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import AnyNetwork, Differentiated, SparseNetwork, mlp
-from singleshot.rl.randomness import Randomness
 from singleshot.rl.vae import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
 
 Z_LIMIT = 0.5

@@ -20,6 +20,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
+from singleshot.random_streams import Randomness
 from singleshot.rl.actor_critic import (
     ACTOR,
     ActorPolicy,
@@ -33,7 +34,6 @@ from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron
 from singleshot.rl.architecture import MLP, Architecture
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import AnyNetwork, mlp
-from singleshot.rl.randomness import Randomness
 
 V = ("v.0", "v.1", "v.2")
 LOG_STD = ("log_std",)

@@ -13,6 +13,7 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
+from singleshot.random_streams import Randomness
 from singleshot.rl.actor_critic import (
     ACTOR,
     Q1,
@@ -28,7 +29,6 @@ from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron
 from singleshot.rl.architecture import Architecture
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import AnyNetwork
-from singleshot.rl.randomness import Randomness
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from singleshot.random_streams import Randomness
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.networks import DenseNetwork, from_parameters
-from singleshot.rl.randomness import Randomness
 
 
 @dataclass(frozen=True)

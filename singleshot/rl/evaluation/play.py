@@ -1,8 +1,9 @@
-"""Returns of trained agents: all episodes of a stack of agents in lockstep, with actions in one batch."""
+"""Evaluation: all episodes of a stack of agents in lockstep, actions in one batch; or held-out losses."""
 
-from collections.abc import Mapping
+import multiprocessing
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -10,21 +11,27 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError
+from singleshot.random_streams import Randomness
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import Agent
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.data.replay import Normalizer, ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
-from singleshot.rl.environments import Environment
-from singleshot.rl.evaluation.episode import PlayedEpisode
-from singleshot.rl.evaluation.lockstep import Environments
+from singleshot.rl.environments import Environment, bounds_of
+from singleshot.rl.evaluation.episode import PlayedEpisode, Share, Step, serve
 from singleshot.rl.networks import AnyNetwork
-from singleshot.rl.randomness import Randomness
 
 FIRST_EPISODE = 100
 """Environment seed of an evaluation's first episode (the authors' BCQ adds 100 to its seed); the next ones
 have 101, 102, …. All agents begin from the same states in every evaluation, so that differences between their
 returns are due to the agents."""
+RECORDED = 9
+"""Largest number of recorded episodes of an agent: odd, so that one of them has the median return."""
+LEAST_SHARE = 16
+"""Smallest number of environments that is worth another process: stepping them takes 0.7 ms (HalfCheetah),
+a request to a process 0.1 ms."""
+HELD_OUT_AT_ONCE = 1000
+"""Number of held-out transitions whose losses are computed at once."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +68,103 @@ class Score:
         return cls(mean, float(returns.std()), environment.score(mean), len(returns))
 
 
-def make_environments(
-    environment: Environment, config: EvaluationConfig, agents: int, cores: int = 1
-) -> Environments:
-    """Make an environment per agent and episode, for use in every evaluation, stepped on `cores` cores."""
-    seeds = range(FIRST_EPISODE, FIRST_EPISODE + config.episodes)
-    return Environments(environment, agents, seeds, cores)
+class Environments:
+    """An environment per agent and episode, for use in every evaluation, stepped on at most `cores` cores.
+
+    This process steps one share of the environments, and each other process steps another share. (Gymnasium's
+    `AsyncVectorEnv` has a process for each; 65 agents times 10 episodes are 650 environments. Threads would
+    not help, because MuJoCo's bindings hold the interpreter's lock: 2 threads took as long as one.) Results
+    do not depend on the number of processes. :meth:`close` ends the other processes; so does the end of this
+    process, even if it is killed. Each agent's first `RECORDED` episodes are recorded, for
+    :meth:`median_episodes`.
+    """
+
+    def __init__(self, environment: Environment, agents: int, episodes: int, cores: int = 1) -> None:
+        self.environment = environment
+        shares = max(1, min(cores, agents * episodes // LEAST_SHARE))
+        numbers = np.arange(agents * episodes).reshape(agents, episodes)
+        # A share has every n-th episode: a poor agent's episodes end together, and shares stay even.
+        self.share, self.position = numbers % shares, numbers // shares
+        """The share of each agent's and episode's environment, and its position in it, (agents, episodes)."""
+        seeds = np.broadcast_to(FIRST_EPISODE + np.arange(episodes), numbers.shape)
+        own, *others = (seeds[self.share == i].tolist() for i in range(shares))
+        recorded = range(FIRST_EPISODE, FIRST_EPISODE + RECORDED)
+        self.own = Share(environment, own, recorded)
+        self.state_size, self.action_size = self.own.state_size, self.own.action_size
+        self.bounds = bounds_of(self.own.environments[0])
+        """The environment's own actions, which it knows as -1 and 1 here."""
+        self.others = [_Process(environment, share, recorded) for share in others]
+
+    def check(self, state_size: int, action_size: int) -> None:
+        """Raise a :class:`UserError` unless agents with states and actions of these sizes can play here."""
+        if (state_size, action_size) != (self.state_size, self.action_size):
+            raise UserError(
+                f"environment {self.environment.id}: observations and actions have {self.state_size} "
+                f"and {self.action_size} coordinates, the agent's {state_size} and {action_size}; name the "
+                "environment that the agent's data is from"
+            )
+
+    def reset(self) -> NDArray[np.float32]:
+        """Begin new episodes from their seeds; return first observations (agents, episodes, state)."""
+        observations = np.empty((*self.share.shape, self.state_size), np.float32)
+        for i, own in enumerate(self._each("reset")):
+            observations[self.share == i] = own
+        return observations
+
+    def step(
+        self, agents: NDArray[np.intp], episodes: NDArray[np.intp], actions: NDArray[np.float32]
+    ) -> Step:
+        """Take actions (n, action) in environments (agents[i], episodes[i]), each at most once."""
+        share, position = self.share[agents, episodes], self.position[agents, episodes]
+        parts = [np.flatnonzero(share == i) for i in range(1 + len(self.others))]
+        steps = self._each("step", *((position[part], actions[part]) for part in parts))
+        observations = np.empty((len(actions), self.state_size), np.float32)
+        rewards, ended = np.empty(len(actions)), np.empty(len(actions), np.bool_)
+        for part, step in zip(parts, steps, strict=True):
+            observations[part], rewards[part], ended[part] = step
+        return observations, rewards, ended
+
+    def median_episodes(self) -> list[PlayedEpisode]:
+        """Each agent's recorded episode of median return, the lower one of two, since :meth:`reset`."""
+        played = self._each("episodes")
+        places = zip(self.share[:, :RECORDED], self.position[:, :RECORDED], strict=True)
+        of_agents = ([played[i][j] for i, j in zip(*own, strict=True)] for own in places)
+        return [sorted(own, key=lambda e: e.rewards.sum())[(len(own) - 1) // 2] for own in of_agents]
+
+    def _each(self, method: str, *arguments: tuple[object, ...]) -> list[Any]:
+        """What a method of each share returns for the share's own arguments; all compute at once."""
+        own, *others = arguments or [()] * (1 + len(self.others))
+        for other, given in zip(self.others, others, strict=True):
+            other.connection.send((method, given))
+        return [getattr(self.own, method)(*own), *(other.answer() for other in self.others)]
+
+    def close(self) -> None:
+        """End the other processes."""
+        for other in self.others:
+            other.connection.close()
+            other.process.join()
+
+
+class _Process:
+    """A :class:`Share` in a process of its own, with separate calls for requests and answers."""
+
+    def __init__(self, environment: Environment, seeds: Sequence[int], kept: Sequence[int]) -> None:
+        # Not forked: a fork would copy the locks of this process's threads, and its hold on the GPU.
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(theirs, environment, seeds, kept), daemon=True)
+        self.process.start()
+        theirs.close()  # only the new process still has this end: when it exits, reading fails here
+
+    def answer(self) -> Any:
+        """Wait for the requested call and return its result."""
+        try:
+            return self.connection.recv()
+        except (EOFError, ConnectionError) as error:
+            self.process.join()
+            raise RuntimeError(
+                f"a process that steps environments ended with exit code {self.process.exitcode}"
+            ) from error
 
 
 def play(
@@ -121,16 +219,12 @@ def evaluate(
 
     `seed` is the seed of the policy's noise. The agent's actions are limited to the environment's bounds.
     """
-    environments = make_environments(environment, EvaluationConfig(episodes), agents=1)
+    environments = Environments(environment, 1, episodes)
     environments.check(agent.algorithm.state_size, agent.algorithm.action_size)
     bounds = agent.bounds or ActionBounds.unit(agent.algorithm.action_size)
     networks, randomness = agent.acting_networks(), Randomness("evaluation", [seed])
     returns = play(agent.algorithm, networks, environments, randomness, bounds=bounds)
     return returns[0], environments.median_episodes()[0]
-
-
-CHUNK = 1000
-"""Number of transitions that are computed at once."""
 
 
 def heldout_losses(agent: Agent, transitions: Transitions, seed: int = 0) -> dict[str, float]:
@@ -144,8 +238,8 @@ def heldout_losses(agent: Agent, transitions: Transitions, seed: int = 0) -> dic
     data, randomness = ReplayBuffer(transitions), Randomness("held-out", [seed])
     sums: dict[str, float] = {}
     with torch.no_grad():
-        for start in range(0, data.size, CHUNK):
-            batch = data.rows(torch.arange(start, min(start + CHUNK, data.size))[None])
+        for start in range(0, data.size, HELD_OUT_AT_ONCE):
+            batch = data.rows(torch.arange(start, min(start + HELD_OUT_AT_ONCE, data.size))[None])
             size = batch.state.shape[1]
             terms = {
                 name: float(value)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
+from singleshot.random_streams import Randomness
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.architecture import LayerTensors, total
 from singleshot.rl.data.replay import Batch
@@ -18,7 +19,6 @@ from singleshot.rl.networks import (
     from_parameters,
     sparse_perceptrons,
 )
-from singleshot.rl.randomness import Randomness
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Names of the state of a parameter."""

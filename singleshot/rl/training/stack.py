@@ -14,10 +14,9 @@ from singleshot.errors import UserError
 from singleshot.pruning.dynamic import METHODS, Change, changes
 from singleshot.pruning.pruner import of_layers
 from singleshot.pruning.selection import Scope
-from singleshot.pruning.variant import DENSE
-from singleshot.random_streams import stream
+from singleshot.pruning.variant import DENSE, SMALL
+from singleshot.random_streams import Randomness, stream
 from singleshot.rl.agents import (
-    SMALL,
     Agent,
     AgentMasks,
     AgentSpec,
@@ -30,7 +29,6 @@ from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.architecture import LayerTensors
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.networks import DenseNetwork, Execution
-from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.learner import Learner
 
 WARM_UP = 3

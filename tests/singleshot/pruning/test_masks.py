@@ -10,9 +10,15 @@ from torch import Tensor
 
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, blind, shuffled, shuffled_first, shuffled_rest
-from singleshot.pruning.masks import LayerCount, PruningConfig, count_layers, prune_networks
+from singleshot.pruning.masks import (
+    LayerCount,
+    PruningConfig,
+    count_layers,
+    find_pruner,
+    prune_networks,
+    pruner_names,
+)
 from singleshot.pruning.pruner import Masks, Objective, Weights
-from singleshot.pruning.pruners import find_pruner, pruner_names
 
 SHAPES = {"actor": {"in": (7, 3), "out": (2, 7)}, "critic": {"in": (11, 5), "hidden": (6, 11), "out": (1, 6)}}
 SCOPES = ("part", "network", "layer", "agent")

@@ -6,14 +6,14 @@ from torch import Tensor
 from torch.func import functional_call
 
 from singleshot.pruning.dynamic import METHODS
+from singleshot.pruning.masks import FOR_AGENTS, find_pruner, pruner_names
 from singleshot.pruning.pruner import Objective, Scores, Weights
-from singleshot.pruning.pruners import FOR_AGENTS, find_pruner, pruner_names
 from singleshot.pruning.pruners.grasp import grasp
 from singleshot.pruning.pruners.magnitude import magnitude
 from singleshot.pruning.pruners.random import random
 from singleshot.pruning.pruners.snip import snip
 from singleshot.pruning.pruners.synflow import synflow
-from singleshot.rl.agents import SMALL
+from singleshot.pruning.variant import SMALL
 
 
 def chain(weights: Weights) -> Tensor:

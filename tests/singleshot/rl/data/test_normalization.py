@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from singleshot.random_streams import Randomness
 from singleshot.rl.data.replay import Normalizer, ReplayBuffer
 from singleshot.rl.networks import initialize, mlp
-from singleshot.rl.randomness import Randomness
 
 
 def test_states_have_zero_mean_and_unit_variance(transitions):

@@ -3,8 +3,8 @@ from dataclasses import astuple, replace
 import pytest
 import torch
 
+from singleshot.random_streams import Randomness
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.randomness import Randomness
 
 SEEDS = [0, 1, 0]
 

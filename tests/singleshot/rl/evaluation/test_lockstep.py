@@ -10,8 +10,8 @@ import pytest
 from waiting import PATIENCE_S
 
 from singleshot.rl.environments import LOCOMOTION, make_environment
-from singleshot.rl.evaluation import lockstep
-from singleshot.rl.evaluation.lockstep import Environments
+from singleshot.rl.evaluation import play
+from singleshot.rl.evaluation.play import Environments
 
 SEEDS = (100, 101, 102)
 
@@ -19,8 +19,8 @@ SEEDS = (100, 101, 102)
 def make(cores):
     """Environments of two agents on so many cores, however few there are of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lockstep, "LEAST_SHARE", 1)
-        return Environments(LOCOMOTION["Hopper"], 2, SEEDS, cores)
+        patch.setattr(play, "LEAST_SHARE", 1)
+        return Environments(LOCOMOTION["Hopper"], 2, len(SEEDS), cores)
 
 
 @pytest.fixture
@@ -148,11 +148,11 @@ def test_a_ctrl_c_is_the_parents_to_act_on(by_cores):
 
 SWEEP = """
 import signal
-from singleshot.rl.evaluation import lockstep
+from singleshot.rl.evaluation import play
 from singleshot.rl.environments import LOCOMOTION
 if __name__ == "__main__":
-    lockstep.LEAST_SHARE = 1
-    environments = lockstep.Environments(LOCOMOTION["Hopper"], 1, range(2), 2)
+    play.LEAST_SHARE = 1
+    environments = play.Environments(LOCOMOTION["Hopper"], 1, 2, 2)
     environments.reset()
     print(environments.others[0].process.pid, flush=True)
     signal.pause()

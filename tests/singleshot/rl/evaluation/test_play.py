@@ -5,17 +5,16 @@ import torch
 from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
 from singleshot.errors import UserError
+from singleshot.random_streams import Randomness
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
 from singleshot.rl.evaluation.play import (
     FIRST_EPISODE,
-    EvaluationConfig,
+    Environments,
     evaluate,
-    make_environments,
     play,
 )
-from singleshot.rl.randomness import Randomness
 
 CONFIG = BCQConfig(evaluation_samples=2)
 
@@ -49,7 +48,7 @@ def one_by_one(algorithm, networks, randomness, where, episodes):
 
 def test_hopper_episodes_end_one_by_one():
     algorithm, networks = make([0, 1])
-    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=4), agents=2)
+    environments = Environments(LOCOMOTION["Hopper"], 2, 4)
 
     returns = play(algorithm, networks, environments, Randomness("evaluation", [0, 1], 5))
 
@@ -63,7 +62,7 @@ def test_hopper_episodes_end_one_by_one():
 
 def test_environments_can_be_used_again_and_agents_of_one_seed_get_the_same_returns():
     algorithm, networks = make([3, 3])
-    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=2), agents=2)
+    environments = Environments(LOCOMOTION["Hopper"], 2, 2)
     first, again, other = (
         play(algorithm, networks, environments, Randomness("evaluation", [seed, seed])) for seed in (3, 3, 4)
     )
@@ -75,7 +74,7 @@ def test_environments_can_be_used_again_and_agents_of_one_seed_get_the_same_retu
 def test_evaluate_is_play_for_one_agent():
     algorithm, networks = make([0])
     agent = Agent(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), algorithm, networks, dense_masks(algorithm))
-    environments = make_environments(LOCOMOTION["Hopper"], EvaluationConfig(episodes=3), agents=1)
+    environments = Environments(LOCOMOTION["Hopper"], 1, 3)
     expected = play(algorithm, networks, environments, Randomness("evaluation", [7]))
     returns, episode = evaluate(agent, LOCOMOTION["Hopper"], episodes=3, seed=7)
     assert np.array_equal(returns, expected[0])
@@ -95,8 +94,6 @@ def test_an_environment_that_answers_nan_is_named_with_episode_and_step(broken):
 
     gymnasium.register(f"Broken-{broken}-v0", Broken, max_episode_steps=100)
     algorithm, networks = make([0])
-    environments = make_environments(
-        Environment(f"Broken-{broken}-v0"), EvaluationConfig(episodes=2), agents=1
-    )
+    environments = Environments(Environment(f"Broken-{broken}-v0"), 1, 2)
     with pytest.raises(UserError, match=f"Broken-{broken}-v0: step 4 of episode 0 "):
         play(algorithm, networks, environments, Randomness("evaluation", [0], 5))

@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from singleshot.errors import UserError
+from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
-from singleshot.rl.algorithms import algorithm_class
+from singleshot.rl.algorithm import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.networks import SparseNetwork
-from singleshot.rl.randomness import Randomness
 from singleshot.rl.training.learner import Learner
 
 ALL = ["bcq", "bc", "td3bc", "iql"]
