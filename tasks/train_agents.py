@@ -1,22 +1,24 @@
 """Task: train a stack of agents under their masks, score them meanwhile, and write their files."""
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
-from typing import Annotated
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Annotated, Self
 
 import safetensors.torch
 import torch
 from annotated_types import Ge
+from torch import Tensor
 
 from singleshot.io.tables import write_csv
 from singleshot.job import Checkpoint, Event, Job, Metrics, Progress
 from singleshot.pruning.selection import Scope
 from singleshot.random_streams import Randomness
-from singleshot.rl.agents import AgentSpec, load_masks, make_algorithm
-from singleshot.rl.algorithm import AlgorithmConfig
+from singleshot.rl.agents import Agent, AgentSpec, dense_masks, load_masks, make_algorithm
+from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import Environment
@@ -24,7 +26,7 @@ from singleshot.rl.evaluation.episode import FILE as EPISODE
 from singleshot.rl.evaluation.episode import PlayedEpisode
 from singleshot.rl.evaluation.play import Environments, EvaluationConfig, Score, heldout_losses, play
 from singleshot.rl.networks import Execution
-from singleshot.rl.training.stack import Stack, flushed_denormals
+from singleshot.rl.training.stack import Member, Stack, flushed_denormals
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
     episode; their `scores.csv` has no rows.
 
     Raises:
-        ValueError: the jobs don't belong in one stack, or their checkpoints are of different updates; the
-            caller groups jobs by :func:`checkpoint_step`.
+        ValueError: the jobs don't belong in one stack, or their checkpoints are of different updates.
         UserError: an input is damaged, or a loss is no longer finite.
         torch.OutOfMemoryError: a GPU's free memory doesn't hold the stack.
     """
@@ -114,59 +115,95 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
         run.write()
 
 
-def checkpoint_step(state: bytes) -> int:
-    """The update after which a checkpoint of :func:`train` was made."""
-    return int(safetensors.torch.load(state)["update"])
+@dataclass(kw_only=True)
+class Trainee(Member):
+    """A job's agent, and what was found of it so far."""
+
+    job: Job
+    held_out: Transitions | None = None
+    """What it is judged by if it has no environment."""
+    scores: list[ScoreRow] = field(default_factory=list)
+    losses: list[HeldoutRow] = field(default_factory=list)
+    episode: PlayedEpisode | None = None
+    """An episode of median return in the last evaluation."""
+
+    @classmethod
+    def of(cls, job: Job, algorithm: Algorithm) -> Self:
+        """The agent of a job, before training."""
+        params: TrainParams = job.params
+        pruned, judged = params.agent.mask_pruner is not None, params.environment.id is None
+        return cls(
+            spec=params.agent,
+            masks=load_masks(job.inputs["masks"], algorithm) if pruned else dense_masks(algorithm),
+            scope=params.scope,
+            job=job,
+            held_out=Transitions.load(job.inputs["heldout"]) if judged else None,
+        )
+
+    @property
+    def rows(self) -> Tensor:
+        """Scores and losses so far, for a checkpoint."""
+        rows = [[astuple(row)[1:] for row in own] for own in (self.scores, self.losses)]
+        return torch.tensor(list(json.dumps(rows).encode()), dtype=torch.uint8)
+
+    def restore(self, rows: Tensor) -> None:
+        """Have these scores and losses."""
+        scores, losses = json.loads(bytes(rows.tolist()))
+        self.scores = [ScoreRow(self.spec, update, Score(*score)) for update, score in scores]
+        self.losses = [HeldoutRow(self.spec, *row) for row in losses]
+
+    def write(self, agent: Agent, stack_size: int) -> None:
+        """Write the job's files."""
+        output = self.job.output
+        agent.save(output / "agent.safetensors")
+        description = asdict(self.job.params) | {"stack_size": stack_size}
+        text = json.dumps(description, indent=2, sort_keys=True) + "\n"
+        (output / "agent.json").write_text(text, encoding="utf-8")
+        if self.episode:
+            self.episode.save(output / EPISODE)
+        if self.losses:
+            write_csv(output / "heldout.csv", HeldoutRow, self.losses)
+        write_csv(output / "scores.csv", ScoreRow, self.scores)
 
 
 class Training:
-    """A stack of the jobs' agents, their scores so far, and the environments in which they are scored."""
+    """A stack of the jobs' agents, and the environments in which they are scored."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
-        self.jobs = jobs
         shared = [
             (replace(job.params, agent=job.params.agent.unpruned, scope="part"), job.device) for job in jobs
         ]
         if any(own != shared[0] for own in shared):
             raise ValueError("the agents of a stack may differ in pruner, sparsity, seed and dataset alone")
         self.params: TrainParams = jobs[0].params
-        params = self.params
-        self.specs: list[AgentSpec] = [job.params.agent for job in jobs]
-        paths = list(dict.fromkeys(job.inputs["dataset"] for job in jobs))
-        datasets = [Transitions.load(path) for path in paths]
-        positions = [paths.index(job.inputs["dataset"]) for job in jobs]
-        device, sizes = jobs[0].device, (datasets[0].state_size, datasets[0].action_size)
+        params, load = self.params, functools.cache(Transitions.load)
+        datasets = [load(job.inputs["dataset"]) for job in jobs]
+        sizes = datasets[0].state_size, datasets[0].action_size
         algorithm = make_algorithm(params.agent, params.algorithm, *sizes)
-        data = ReplayBuffer.of_agents(datasets, positions, device, params.algorithm.normalize_states)
-        masks = [
-            load_masks(job.inputs["masks"], algorithm) if job.params.agent.mask_pruner else None
-            for job in jobs
-        ]
+        self.members = [Trainee.of(job, algorithm) for job in jobs]
         self.stack = Stack(
-            self.specs,
+            self.members,
             algorithm,
-            data,
-            masks,
+            ReplayBuffer.of_agents(datasets, jobs[0].device, params.algorithm.normalize_states),
             params.training.updates,
             draw=int(params.reinitialize),
             execution=params.execution,
-            scopes=[job.params.scope for job in jobs],
         )
         self.environments = self._make_environments(params.evaluation) if params.environment.id else None
-        self.held_out = (
-            None if self.environments else [Transitions.load(job.inputs["heldout"]) for job in jobs]
-        )
-        self.scores: list[list[ScoreRow]] = [[] for _ in jobs]
-        self.losses: list[list[HeldoutRow]] = [[] for _ in jobs]
-        self.episodes: list[PlayedEpisode] = []
-        """An episode of median return in the last evaluation, for each agent."""
         self.timed_updates, self.seconds = 0, 0.0
         """Number of updates that this process made since the last evaluation, and the seconds they took."""
 
     def _make_environments(self, evaluation: EvaluationConfig) -> Environments:
-        return Environments(
-            self.params.environment, len(self.jobs), evaluation.episodes, torch.get_num_threads()
-        )
+        agents, cores = len(self.members), torch.get_num_threads()
+        return Environments(self.params.environment, agents, evaluation.episodes, cores)
+
+    def restore(self, checkpoints: Sequence[bytes | None]) -> None:
+        """Resume from the jobs' checkpoints, if they have any."""
+        states = [safetensors.torch.load(checkpoint) if checkpoint else {} for checkpoint in checkpoints]
+        self.stack.restore(states)
+        for member, state in zip(self.members, states, strict=True):
+            if state:
+                member.restore(state["rows"])
 
     def train_until(self, update: int) -> None:
         """Make the updates up to number `update`, and measure the time that they take."""
@@ -185,8 +222,8 @@ class Training:
         self.timed_updates, self.seconds = 0, 0.0
 
     def _play(self, environments: Environments) -> Iterator[dict[str, float]]:
-        stack, evaluation = self.stack, self.params.evaluation
-        if stack.update == stack.updates and evaluation.final != evaluation:
+        stack, evaluation, last = self.stack, self.params.evaluation, self.stack.update == self.stack.updates
+        if last and evaluation.final != evaluation:
             environments.close()
             self.environments = environments = self._make_environments(evaluation.final)
         # A stream for each seed and update: evaluating leaves the training's generators unchanged.
@@ -194,55 +231,35 @@ class Training:
         randomness = Randomness("evaluation", seeds, stack.update, device=device)
         networks, normalizer = stack.learner.networks, stack.data.normalizer
         returns = play(stack.algorithm, networks, environments, randomness, normalizer)
-        if stack.update == stack.updates:
-            self.episodes = environments.median_episodes()
-        for i, own in enumerate(returns):
+        if last:
+            for member, episode in zip(self.members, environments.median_episodes(), strict=True):
+                member.episode = episode
+        for member, own in zip(self.members, returns, strict=True):
             score = Score.of(own, self.params.environment)
-            self.scores[i].append(ScoreRow(self.specs[i], stack.update, score))
+            member.scores.append(ScoreRow(member.spec, stack.update, score))
             yield {"return_mean": score.return_mean, "d4rl_score": score.d4rl_score}
 
     def _hold_out(self) -> Iterator[dict[str, float]]:
-        update = self.stack.update
-        for i, transitions in enumerate(self.held_out or ()):
-            losses = heldout_losses(self.stack.agent(i), transitions, self.specs[i].seed)
-            self.losses[i] += [
-                HeldoutRow(self.specs[i], update, name, value) for name, value in losses.items()
-            ]
+        for i, member in enumerate(self.members):
+            assert member.held_out is not None
+            losses = heldout_losses(self.stack.agent(i), member.held_out, member.spec.seed)
+            rows = (HeldoutRow(member.spec, self.stack.update, *loss) for loss in losses.items())
+            member.losses.extend(rows)
             yield {f"heldout_{name}": value for name, value in losses.items()}
 
     def checkpoints(self) -> Iterator[Event]:
         """Yield each agent's own part of everything that later updates, evaluations and files depend on."""
-        for i, (scores, losses) in enumerate(zip(self.scores, self.losses, strict=True)):
-            rows = json.dumps([[astuple(row)[1:] for row in own] for own in (scores, losses)])
-            tensors = {"rows": torch.tensor(list(rows.encode()), dtype=torch.uint8)}
-            state = safetensors.torch.save(tensors | self.stack.agent_state(i))
+        for i, member in enumerate(self.members):
+            state = safetensors.torch.save({"rows": member.rows} | self.stack.agent_state(i))
             yield Checkpoint(self.stack.update, state, job=i)
 
-    def restore(self, checkpoints: Sequence[bytes | None]) -> None:
-        """Resume from the jobs' checkpoints, if they have any."""
-        agents = [safetensors.torch.load(state) if state else {} for state in checkpoints]
-        self.stack.restore(agents)
-        for i, (spec, agent) in enumerate(zip(self.specs, agents, strict=True)):
-            scores, losses = json.loads(bytes(agent["rows"].tolist())) if agent else ([], [])
-            self.scores[i] = [ScoreRow(spec, update, Score(*score)) for update, score in scores]
-            self.losses[i] = [HeldoutRow(spec, *row) for row in losses]
+    def write(self) -> None:
+        """Write each job's files."""
+        for i, member in enumerate(self.members):
+            agent = replace(self.stack.agent(i), environment=self.params.environment)
+            member.write(agent, len(self.members))
 
     def close(self) -> None:
         """End the processes that step environments."""
         if self.environments:
             self.environments.close()
-
-    def write(self) -> None:
-        """Write each job's files."""
-        for i, job in enumerate(self.jobs):
-            agent = replace(self.stack.agent(i), environment=self.params.environment)
-            agent.save(job.output / "agent.safetensors")
-            description = asdict(job.params) | {"stack_size": len(self.jobs)}
-            (job.output / "agent.json").write_text(
-                json.dumps(description, indent=2, sort_keys=True) + "\n", encoding="utf-8"
-            )
-            if self.episodes:
-                self.episodes[i].save(job.output / EPISODE)
-            if self.losses[i]:
-                write_csv(job.output / "heldout.csv", HeldoutRow, self.losses[i])
-            write_csv(job.output / "scores.csv", ScoreRow, self.scores[i])

@@ -220,7 +220,7 @@ def mlp(network: AnyNetwork, layers: Sequence[str], *inputs: Tensor) -> Tensor:
 
 def sparse_perceptrons(
     architectures: Mapping[str, Architecture],
-    masks: Mapping[str, LayerTensors] | None,
+    masks: Mapping[str, LayerTensors],
     device: str,
     execution: Execution,
 ) -> dict[str, dict[str, "SparsePerceptron"]]:
@@ -229,7 +229,7 @@ def sparse_perceptrons(
     Raises:
         UserError: execution is `sparse`, but a stack with pruned agents has several agents or is on a GPU.
     """
-    if masks is None or execution == "masked":
+    if not masks or execution == "masked":
         return {}
     agents = max(len(mask) for layers in masks.values() for mask in layers.values())
     lone = device == "cpu" and agents == 1

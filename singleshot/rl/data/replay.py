@@ -115,25 +115,27 @@ class ReplayBuffer:
     def of_agents(
         cls,
         datasets: Sequence[Transitions],
-        positions: Sequence[int],
         device: str = "cpu",
         normalize_states: bool = False,
     ) -> Self:
-        """A buffer in which agent i has the transitions `datasets[positions[i]]`, and their normaliser.
+        """A buffer in which agent i has the transitions `datasets[i]`, and their normaliser.
 
-        An agent gets the same minibatches as from a buffer of its dataset alone.
+        A dataset that several agents share is kept once. An agent gets the same minibatches as from a buffer
+        of its dataset alone.
 
         Raises:
             ValueError: the datasets differ in size, so that agents can't share the numbers that are drawn, or
                 in the bounds of actions.
         """
-        first, *others = (cls(transitions, device, normalize_states) for transitions in datasets)
+        distinct = {id(transitions): transitions for transitions in datasets}
+        first, *others = (cls(each, device, normalize_states) for each in distinct.values())
         if not others:
             return first
         if any((other.size, other.bounds) != (first.size, first.bounds) for other in others):
             raise ValueError(
                 "the datasets of a stack need equal numbers of transitions, and bounds of actions"
             )
+        positions = [list(distinct).index(id(transitions)) for transitions in datasets]
         of_agent = torch.tensor(positions, device=device)
         if first.normalizer:
             normalizers = [each.normalizer for each in (first, *others) if each.normalizer]

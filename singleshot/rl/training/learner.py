@@ -22,6 +22,8 @@ from singleshot.rl.networks import (
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Names of the state of a parameter."""
+Whole = Mapping[str, Mapping[str, DenseNetwork]]
+"""All tensors of K agents in full: networks, targets and moments, by kind and by the network's name."""
 
 
 class Adam:
@@ -103,31 +105,79 @@ class Learner:
         execution: Execution = "auto",
         updates: int | None = None,
     ) -> None:
-        self.algorithm, self.device, self.execution = algorithm, device, execution
-        self.perceptrons = sparse_perceptrons(algorithm.architectures, masks, device, execution)
-        pruned = dict(networks)
-        for name, layers in (masks or {}).items():
-            weights = networks[name].weights
-            pruned[name] = networks[name].with_weights(
-                {layer: weights[layer] * mask.to(weights[layer].device) for layer, mask in layers.items()}
-            )
-        self.networks = {name: self._hold(name, network) for name, network in pruned.items()}
-        # Sparse networks in full: parameters that take no part in training keep these values.
-        self.whole_at_first = {name: pruned[name].copy() for name in self.perceptrons}
-        # Multiplying by floats takes a third of the time of bools (0.16 against 0.46 ms for the decoder).
-        self.masks = {
-            name: {layer: mask.to(device, torch.float32) for layer, mask in layers.items()}
-            for name, layers in (masks or {}).items()
-            if name not in self.perceptrons
-        }
-        for network in self.networks.values():
-            for parameter in network.parameters().values():
-                parameter.requires_grad_()
-        # Targets are copied after pruning. Copied before it, as the authors' BCQ does at construction, their
+        self.algorithm, self.device, self.execution, self.updates = algorithm, device, execution, updates
+        self.networks: dict[str, AnyNetwork] = {}
+        self.targets: dict[str, AnyNetwork] = {}
+        self.optimizers: dict[str, Adam] = {}
+        self.masks: dict[str, LayerTensors] = {}
+        """Of networks in full: floats, by which multiplying takes a third of the time of bools (0.16 against
+        0.46 ms for the decoder)."""
+        self.idle: dict[str, DenseNetwork] = {}
+        """Sparse networks in full: parameters that take no part in training keep these values."""
+        # Targets are pruned, too. Copied before pruning, as the authors' BCQ does at construction, their
         # pruned weights would fade only as (1 - τ)^t.
-        self.targets = {name: self.networks[name].copy() for name in algorithm.targets}
-        self.updates = updates
-        self.optimizers = {name: self._optimizer(name, network) for name, network in self.networks.items()}
+        targets = {name: networks[name] for name in algorithm.targets}
+        zeros = {name: network.map(torch.zeros_like) for name, network in networks.items()}
+        self.hold({"network": networks, "target": targets} | dict.fromkeys(MOMENTS, zeros), masks)
+
+    @torch.no_grad()
+    def hold(self, whole: Whole, masks: Mapping[str, LayerTensors] | None) -> None:
+        """Train `whole` on under masks (K, in, out): pruned weights become zero, in all that it has.
+
+        A network that is in full and stays so keeps its tensors, which a CUDA graph needs.
+        """
+        masks, device = masks or {}, self.device
+        self.perceptrons = sparse_perceptrons(self.algorithm.architectures, masks, device, self.execution)
+        for name, network in whole["network"].items():
+            if name in self.perceptrons or not isinstance(self.networks.get(name), DenseNetwork):
+                self._make(name, _masked(network, masks.get(name)))
+            if name in masks and name not in self.perceptrons:
+                own = {layer: mask.to(device, torch.float32) for layer, mask in masks[name].items()}
+                for layer, factors in self.masks.setdefault(name, own).items():
+                    factors.copy_(own[layer])
+        for kind, name, held in self._kinds():
+            values = self._in_its_form(name, _masked(whole[kind][name], masks.get(name))).parameters()
+            for key, tensor in held.parameters().items():
+                tensor.copy_(values[key])
+
+    def _make(self, name: str, network: DenseNetwork) -> None:
+        """Make network `name` in its form, with a target and an optimiser whose values are yet to be set."""
+        if name in self.perceptrons:
+            self.idle[name] = network.copy()
+            self.masks.pop(name, None)
+        self.networks[name] = self._in_its_form(name, network)
+        if name in self.algorithm.targets:
+            self.targets[name] = self.networks[name].copy()
+        for parameter in self.networks[name].parameters().values():
+            parameter.requires_grad_()
+        before = self.optimizers.get(name)
+        self.optimizers[name] = self._optimizer(name, self.networks[name])
+        self.optimizers[name].restore_steps(before.steps if before else 0)
+
+    def _in_its_form(self, name: str, network: DenseNetwork) -> AnyNetwork:
+        """A copy of network `name` in the form in which it is trained."""
+        if name in self.perceptrons:
+            return SparseNetwork.of(self.perceptrons[name], network)
+        return network.copy().to(self.device)
+
+    def in_full(self) -> Whole:
+        """All tensors of the agents; moments of parameters that take no part in training are zero."""
+        whole: dict[str, dict[str, DenseNetwork]] = {}
+        for kind, name, held in self._kinds():
+            if isinstance(held, SparseNetwork):
+                idle = self.idle[name]
+                held = held.within(idle.map(torch.zeros_like) if kind in MOMENTS else idle)
+            whole.setdefault(kind, {})[name] = held
+        return whole
+
+    def _kinds(self) -> Iterator[tuple[str, str, AnyNetwork]]:
+        """Yield all tensors of the agents: their kind, the network's name, and the tensors as a network."""
+        for name, network in self.networks.items():
+            yield "network", name, network
+            for moment, state in self.optimizers[name].state.items():
+                yield moment, name, network.map(state.__getitem__)
+        for name, target in self.targets.items():
+            yield "target", name, target
 
     def _steps(self, name: str, updates: int) -> int:
         """Number of steps that network `name` makes in so many updates."""
@@ -172,94 +222,55 @@ class Learner:
 
     def gradients(self, batch: Batch, randomness: Randomness) -> dict[str, LayerTensors]:
         """Gradients of the losses for all weights, pruned ones too: (K, in, out) by network and layer."""
-        networks, targets = (
-            {name: self._in_full(name, network).copy() for name, network in own.items()}
-            for own in (self.networks, self.targets)
-        )
+        whole = self.in_full()
+        networks = {name: network.copy() for name, network in whole["network"].items()}
         found = {}
-        for name, loss in self.algorithm.losses(networks, targets, batch, randomness):
+        for name, loss in self.algorithm.losses(networks, whole.get("target", {}), batch, randomness):
             weights = {layer: θ.requires_grad_() for layer, θ in networks[name].weights.items()}
             own = total(loss(networks[name]).values()).sum()
             found[name] = dict(zip(weights, torch.autograd.grad(own, list(weights.values())), strict=True))
         return found
 
-    @torch.no_grad()
     def change_masks(self, masks: Mapping[str, LayerTensors]) -> None:
-        """Go on under other masks (K, in, out) that keep no more weights than those before.
+        """Go on under other masks (K, in, out).
 
-        Weights that are pruned now become zero, as do their moments and targets. Weights that were pruned
-        before are zero, as are their moments. So are moments of units of sparse networks that lead nowhere
-        now, should they come back later. Networks in full keep their tensors, which a CUDA graph needs.
+        Weights that grow begin at zero, as do their moments and targets. Moments are zero, too, of units of
+        sparse networks that lead nowhere now, should they come back later.
         """
-        whole = {
-            (kind, name): self._in_full(name, held, moments=kind in MOMENTS)
-            for kind, name, held in self._kinds()
-        }
-        for (_, name), network in whole.items():
-            for layer, θ in network.weights.items():
-                θ.mul_(masks[name][layer].to(θ.device))
-        self.perceptrons = sparse_perceptrons(
-            self.algorithm.architectures, masks, self.device, self.execution
-        )
-        for name in self.networks:
-            if name in self.perceptrons:
-                self._rebuild(name, whole["network", name])
-            else:
-                for layer, factors in self.masks[name].items():
-                    factors.copy_(masks[name][layer])
-        for kind, name, held in self._kinds():
-            if name in self.perceptrons:
-                self._write(name, whole[kind, name], held)
-
-    def _rebuild(self, name: str, whole: DenseNetwork) -> None:
-        """Hold network `name`, which is sparse now, with a target and an optimiser yet to be written to."""
-        self.whole_at_first[name] = whole.copy()
-        self.masks.pop(name, None)
-        self.networks[name] = self._hold(name, whole)
-        if name in self.targets:
-            self.targets[name] = self.networks[name].copy()
-        for parameter in self.networks[name].parameters().values():
-            parameter.requires_grad_()
-        steps = self.optimizers[name].steps
-        self.optimizers[name] = self._optimizer(name, self.networks[name])
-        self.optimizers[name].restore_steps(steps)
+        self.hold(self.in_full(), masks)
 
     def whole(self, agent: int) -> dict[str, DenseNetwork]:
         """Agent `agent`'s networks in full, a stack of one."""
-        return {name: self._in_full(name, network).agent(agent) for name, network in self.networks.items()}
+        return {name: network.agent(agent) for name, network in self.in_full()["network"].items()}
 
     def agent_state(self, agent: int) -> dict[str, Tensor]:
         """A copy, on the CPU, of all that agent `agent` needs to resume, by name: (1, …) each.
 
         Networks are in full, so that the agent may resume in a stack.
         """
-        state: dict[str, Tensor] = {}
-        for kind, name, held in self._kinds():
-            own = self._in_full(name, held, moments=kind in MOMENTS).agent(agent)
-            state |= {
-                f"{kind}.{name}.{key}": tensor.cpu().clone() for key, tensor in own.parameters().items()
-            }
-        return state
+        return {
+            f"{kind}.{name}.{key}": tensor.cpu().clone()
+            for kind, networks in self.in_full().items()
+            for name, network in networks.items()
+            for key, tensor in network.agent(agent).parameters().items()
+        }
 
-    @torch.no_grad()
-    def restore(self, agents: Sequence[Mapping[str, Tensor]], updates: int) -> None:
-        """Resume from the states of all K agents, which have made `updates` updates."""
+    def restore(
+        self,
+        agents: Sequence[Mapping[str, Tensor]],
+        updates: int,
+        masks: Mapping[str, LayerTensors] | None,
+    ) -> None:
+        """Resume from the states of all K agents, which have made `updates` updates, under these masks."""
+        whole: dict[str, dict[str, DenseNetwork]] = {}
+        for kind, name, _ in self._kinds():
+            prefix = f"{kind}.{name}."
+            keys = [key for key in agents[0] if key.startswith(prefix)]
+            own = {key.removeprefix(prefix): torch.cat([agent[key] for agent in agents]) for key in keys}
+            whole.setdefault(kind, {})[name] = from_parameters(own)
+        self.hold(whole, masks)
         for name, optimizer in self.optimizers.items():
             optimizer.restore_steps(self._steps(name, updates))
-        for kind, name, held in self._kinds():
-            keys = self.whole_at_first.get(name, held).parameters()
-            saved = from_parameters(
-                {key: torch.cat([agent[f"{kind}.{name}.{key}"] for agent in agents]) for key in keys}
-            )
-            if kind == "network" and name in self.perceptrons:
-                self.whole_at_first[name] = saved
-            self._write(name, saved, held)
-
-    def _write(self, name: str, whole: DenseNetwork, held: AnyNetwork) -> None:
-        """Write the values of `whole` to `held`, a form of network `name`."""
-        own = self._hold(name, whole)
-        for tensor, value in zip(held.parameters().values(), own.parameters().values(), strict=True):
-            tensor.copy_(value)
 
     def _optimizer(self, name: str, network: AnyNetwork) -> Adam:
         schedule = self.algorithm.schedules.get(name)
@@ -269,24 +280,12 @@ class Learner:
         factor = (lambda made: schedule(made / steps)) if schedule else None
         return Adam(network.parameters().values(), self.algorithm.config.learning_rate, factor)
 
-    def _kinds(self) -> Iterator[tuple[str, str, AnyNetwork]]:
-        """Yield all tensors of the agents: their kind, the network's name, and the tensors as a network."""
-        for name, network in self.networks.items():
-            yield "network", name, network
-            for moment, state in self.optimizers[name].state.items():
-                yield moment, name, network.map(state.__getitem__)
-        for name, target in self.targets.items():
-            yield "target", name, target
 
-    def _hold(self, name: str, network: DenseNetwork) -> AnyNetwork:
-        """A copy of network `name` in the form in which it is trained."""
-        if name in self.perceptrons:
-            return SparseNetwork.of(self.perceptrons[name], network)
-        return network.copy().to(self.device)
-
-    def _in_full(self, name: str, network: AnyNetwork, moments: bool = False) -> DenseNetwork:
-        """`network`, a form of network `name`, in full; moments of untrained parameters are zero."""
-        if isinstance(network, DenseNetwork):
-            return network
-        idle = self.whole_at_first[name]
-        return network.within(idle.map(torch.zeros_like) if moments else idle)
+def _masked(network: DenseNetwork, masks: LayerTensors | None) -> DenseNetwork:
+    """The network with pruned weights zero; itself if it has no masks."""
+    if masks is None:
+        return network
+    weights = network.weights
+    return network.with_weights(
+        {layer: weights[layer] * mask.to(weights[layer].device) for layer, mask in masks.items()}
+    )

@@ -6,6 +6,7 @@ import functools
 import gc
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,7 +21,6 @@ from singleshot.rl.agents import (
     Agent,
     AgentMasks,
     AgentSpec,
-    dense_masks,
     flatten_masks,
     initial_networks,
     parts_of,
@@ -34,6 +34,8 @@ from singleshot.rl.training.learner import Learner
 WARM_UP = 3
 """Number of steps before a capture (PyTorch's own number for `make_graphed_callables`), in which libraries
 create their handles and workspaces."""
+CHECK_EVERY = 100
+"""Largest number of updates between checks of the losses, which wait for the device."""
 
 
 def repeater(
@@ -94,10 +96,6 @@ class CapturedStep:
             self.graphs[phase].replay()
 
 
-CHECK_EVERY = 100
-"""Largest number of updates between checks of the losses, which wait for the device."""
-
-
 @contextlib.contextmanager
 def flushed_denormals() -> Iterator[None]:
     """Have the CPU treat numbers below 1e-38 as 0.
@@ -115,14 +113,23 @@ def flushed_denormals() -> Iterator[None]:
         torch.set_flush_denormal(before)
 
 
+@dataclass
+class Member:
+    """An agent of a stack."""
+
+    spec: AgentSpec
+    masks: AgentMasks
+    """Masks, on the CPU, which change in training if the pruner is one of `METHODS`."""
+    scope: Scope = "part"
+    """Which weights compete when masks change."""
+
+
 class Stack:
     """K agents in training, and all that changes while they train.
 
     The agents share `algorithm`, and differ in pruner, sparsity, seed and, if `data` has a dataset for each,
-    in their data. `masks` has the masks with which each begins, None for one that begins with all weights;
-    `updates` is the number of updates in all. Training begins with `networks`, if they are given, else with
-    initial ones, of which another `draw` gives others. `scopes` says of each agent which weights compete when
-    its masks change during training.
+    in their data. `updates` is the number of updates in all. Training begins with `networks`, if they are
+    given, else with initial ones, of which another `draw` gives others.
 
     Raises:
         UserError: execution is `sparse`, but there are several agents or a GPU.
@@ -130,22 +137,17 @@ class Stack:
 
     def __init__(
         self,
-        specs: Sequence[AgentSpec],
+        members: Sequence[Member],
         algorithm: Algorithm,
         data: ReplayBuffer,
-        masks: Sequence[AgentMasks | None],
         updates: int,
         *,
         networks: Mapping[str, DenseNetwork] | None = None,
         draw: int = 0,
         execution: Execution = "auto",
-        scopes: Sequence[Scope] | None = None,
     ) -> None:
-        self.specs, self.algorithm, self.data, self.updates = list(specs), algorithm, data, updates
-        self.scopes = scopes or ["part"] * len(self.specs)
-        self.masks = [own or dense_masks(algorithm) for own in masks]
-        """Masks of each agent, on the CPU, which change if its pruner is one of `METHODS`."""
-        seeds, device = [spec.seed for spec in self.specs], data.device
+        self.members, self.algorithm, self.data, self.updates = members, algorithm, data, updates
+        seeds, device = [member.spec.seed for member in members], data.device
         if torch.device(device).type == "cuda":
             # Free an earlier stack, which refers to itself through its step and whose graph has own memory.
             gc.collect()
@@ -153,7 +155,7 @@ class Stack:
         self.learner = Learner(
             networks or initial_networks(algorithm, seeds, draw),
             algorithm,
-            None if all(spec.pruner in (DENSE, SMALL) for spec in self.specs) else _stack_masks(self.masks),
+            self.masks,
             device,
             execution,
             updates,
@@ -166,6 +168,20 @@ class Stack:
         """Number of updates made so far."""
         self.losses = LossSums()
 
+    @property
+    def masks(self) -> dict[str, LayerTensors] | None:
+        """Masks of all agents, (K, in, out); None if none is pruned."""
+        if all(member.spec.pruner in (DENSE, SMALL) for member in self.members):
+            return None
+        first, *others = (member.masks for member in self.members)
+        return {
+            name: {
+                layer: torch.stack([mask.T, *(other[name][layer].T for other in others)])
+                for layer, mask in own.items()
+            }
+            for name, own in first.items()
+        }
+
     def train_until(self, update: int) -> None:
         """Make the updates up to number `update`, and change the masks that change after it.
 
@@ -174,12 +190,12 @@ class Stack:
         """
         self.make_updates(range(self.update + 1, update + 1))
         self.update = update
-        self.losses.check_finite(self.specs, self.update)  # waits for the device
+        self.losses.check_finite([member.spec for member in self.members], update)  # waits for the device
         self.change_masks()
 
     def next_stop(self, *periods: int) -> int:
         """The next update after which masks change, losses are checked, or one of `periods` is over."""
-        of_masks = (changes(spec.pruner, self.updates) for spec in self.specs)
+        of_masks = (changes(member.spec.pruner, self.updates) for member in self.members)
         following = (own[i] for own in of_masks if (i := bisect.bisect(own, self.update)) < len(own))
         over = ((self.update // period + 1) * period for period in (*periods, CHECK_EVERY))
         return min(self.updates, *over, *following)
@@ -190,39 +206,39 @@ class Stack:
         Batch and random numbers depend on seed and update alone, so that training itself draws the same
         numbers with any method.
         """
-        changing = [
-            i for i, spec in enumerate(self.specs) if self.update in changes(spec.pruner, self.updates)
+        members = [
+            (i, member)
+            for i, member in enumerate(self.members)
+            if self.update in changes(member.spec.pruner, self.updates)
         ]
-        if not changing:
-            return
-
-        @functools.cache
-        def gradients() -> dict[str, LayerTensors]:
-            """Those of all weights of all agents, on a batch that no update sees."""
-            seeds, device = self.randomness.seeds, self.randomness.device
-            randomness = Randomness("gradients", seeds, self.update, device=device)
-            batch = self.data.sample(randomness, self.algorithm.config.batch_size)
-            return self.learner.gradients(batch, randomness)
+        gradients = functools.cache(self._gradients)
 
         def gradients_of(i: int) -> dict[str, LayerTensors]:
             return of_layers(lambda g: g[i : i + 1], gradients())
 
-        for i in changing:
-            spec = self.specs[i]
+        for i, member in members:
             change = Change(
                 self.update,
                 self.updates,
-                spec.sparsity,
+                member.spec.sparsity,
                 {name: network.weights for name, network in self.learner.whole(i).items()},
-                of_layers(lambda mask: mask.T[None].to(self.data.device), self.masks[i]),
+                of_layers(lambda mask: mask.T[None].to(self.data.device), member.masks),
                 functools.partial(gradients_of, i),
-                stream("mask changes", spec.seed, self.update),
-                self.scopes[i],
+                stream("mask changes", member.spec.seed, self.update),
+                member.scope,
                 parts_of(self.algorithm),
             )
-            changed = METHODS[spec.pruner].change(change)
-            self.masks[i] = of_layers(lambda mask: mask[0].T.contiguous().cpu(), changed)
-        self.learner.change_masks(_stack_masks(self.masks))
+            changed = METHODS[member.spec.pruner].change(change)
+            member.masks = of_layers(lambda mask: mask[0].T.contiguous().cpu(), changed)
+        if members and (masks := self.masks):
+            self.learner.change_masks(masks)
+
+    def _gradients(self) -> dict[str, LayerTensors]:
+        """Those of all weights of all agents, on a batch that no update sees."""
+        seeds, device = self.randomness.seeds, self.randomness.device
+        randomness = Randomness("gradients", seeds, self.update, device=device)
+        batch = self.data.sample(randomness, self.algorithm.config.batch_size)
+        return self.learner.gradients(batch, randomness)
 
     def make_update(self, phase: int) -> None:
         """Make one update, on the device alone: no value is read back from it, and nothing is counted.
@@ -241,16 +257,18 @@ class Stack:
                 name: normalizer.fold(networks[name], architecture.state_layers)
                 for name, architecture in self.algorithm.architectures.items()
             }
-        return Agent(self.specs[i], self.algorithm, networks, self.masks[i], self.data.bounds)
+        member = self.members[i]
+        return Agent(member.spec, self.algorithm, networks, member.masks, self.data.bounds)
 
     def agent_state(self, i: int) -> dict[str, Tensor]:
         """A copy, on the CPU, of agent i's own part of everything that later updates depend on."""
+        member = self.members[i]
         state = {
             "update": torch.tensor(self.update),
-            "generator": self.randomness.generators[self.specs[i].seed].get_state(),
+            "generator": self.randomness.generators[member.spec.seed].get_state(),
         }
-        if self.specs[i].pruner in METHODS:
-            state |= {f"mask.{key}": mask for key, mask in flatten_masks(self.masks[i]).items()}
+        if member.spec.pruner in METHODS:
+            state |= {f"mask.{key}": mask for key, mask in flatten_masks(member.masks).items()}
         return state | self.losses.state(i) | self.learner.agent_state(i)
 
     def restore(self, agents: Sequence[Mapping[str, Tensor]]) -> None:
@@ -268,15 +286,13 @@ class Stack:
         for seed, agent in zip(self.randomness.seeds, agents, strict=True):
             self.randomness.restore(seed, agent["generator"], self.update)
         self.losses.restore(agents, self.randomness.device)
-        for i, spec in enumerate(self.specs):
-            if spec.pruner in METHODS:
-                self.masks[i] = {
-                    name: {layer: agents[i][f"mask.{name}.{layer}"] for layer in own}
-                    for name, own in self.masks[i].items()
+        for member, agent in zip(self.members, agents, strict=True):
+            if member.spec.pruner in METHODS:
+                member.masks = {
+                    name: {layer: agent[f"mask.{name}.{layer}"] for layer in own}
+                    for name, own in member.masks.items()
                 }
-        if any(spec.pruner in METHODS for spec in self.specs):
-            self.learner.change_masks(_stack_masks(self.masks))
-        self.learner.restore(agents, self.update)
+        self.learner.restore(agents, self.update, self.masks)
 
 
 class LossSums:
@@ -330,11 +346,3 @@ class LossSums:
                         f"{spec}: {name} became {value} at or shortly before update {update}; "
                         "look for extreme values in the dataset, or lower the learning rate"
                     )
-
-
-def _stack_masks(masks: Sequence[AgentMasks]) -> dict[str, LayerTensors]:
-    """Masks (out, in) of K agents as (K, in, out)."""
-    return {
-        name: {layer: torch.stack([agent[name][layer].T for agent in masks]) for layer in layers}
-        for name, layers in masks[0].items()
-    }

@@ -25,7 +25,7 @@ def draws(transitions):
 
 @pytest.mark.parametrize("normalize_states", [False, True])
 def test_each_agent_gets_the_batches_of_its_own_dataset(draws, normalize_states):
-    buffer = ReplayBuffer.of_agents(draws, [0, 1, 0], normalize_states=normalize_states)
+    buffer = ReplayBuffer.of_agents([*draws, draws[0]], normalize_states=normalize_states)
     randomness = Randomness("test", SEEDS)
     batches = [buffer.sample(randomness, 20) for _ in range(2)]
     for agent, (seed, position) in enumerate(zip(SEEDS, [0, 1, 0], strict=True)):
@@ -44,4 +44,4 @@ def test_each_agent_gets_the_batches_of_its_own_dataset(draws, normalize_states)
 def test_datasets_of_different_sizes(draws):
     shorter = draws[0].part(0, 9)
     with pytest.raises(ValueError, match="equal numbers of transitions"):
-        ReplayBuffer.of_agents([draws[0], shorter], [0, 1])
+        ReplayBuffer.of_agents([draws[0], shorter])

@@ -160,7 +160,7 @@ def test_restored_learner_goes_on_bit_for_bit(transitions, kept, name):
     through, _ = train(algorithm, transitions, seeds, masks, updates=2)
     data, randomness = ReplayBuffer(transitions), Randomness("training", others)
     restored = Learner(initial_networks(algorithm, others), algorithm, masks, updates=10)
-    restored.restore([through.agent_state(i) for i in range(len(kept))], updates=2)
+    restored.restore([through.agent_state(i) for i in range(len(kept))], 2, masks)
 
     batch = data.sample(randomness, 100)
     for learner in (through, restored):
@@ -218,7 +218,7 @@ def test_gradients_of_pruned_weights_are_finite_differences(execution, transitio
     gradients = learner.gradients(batch, Randomness("noise", [0]))
     assert gradients.keys() == masks.keys()
     whole = {network: held.copy() for network, held in learner.whole(0).items()}
-    targets = {network: learner._in_full(network, held) for network, held in learner.targets.items()}
+    targets = learner.in_full()["target"]
     for network, loss in algorithm.losses(whole, targets, batch, Randomness("noise", [0])):
         for layer, g in gradients[network].items():
             pruned = g.masked_fill(masks[network][layer], 0).abs()

@@ -51,7 +51,7 @@ from singleshot.rl.data.transitions import ARRAYS, Transitions
 from singleshot.rl.environments import Environment, playing, spaces_of
 from singleshot.rl.evaluation.play import FIRST_EPISODE, evaluate
 from singleshot.rl.networks import AnyNetwork
-from singleshot.rl.training.stack import CHECK_EVERY, Stack, flushed_denormals
+from singleshot.rl.training.stack import CHECK_EVERY, Member, Stack, flushed_denormals
 
 OWN_DATA = "data"
 """Name of the environment in the specification of an agent that was trained on one's own data."""
@@ -325,14 +325,12 @@ class Agent:
             if spec.pruner in METHODS:  # those masks stay as they are
                 spec = dataclasses.replace(spec, pruner="magnitude")
         return Stack(
-            [spec],
+            [Member(spec, self._masks, self._pruning.scope)],
             self._algorithm,
             data,
-            [self._masks],
             updates + int(self._reached[0].get("update", 0)),
             networks=networks,
             draw=int(self._pruning.reinitialize),
-            scopes=[self._pruning.scope],
         )
 
     @checked

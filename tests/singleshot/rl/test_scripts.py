@@ -20,13 +20,13 @@ from singleshot.errors import UserError
 from singleshot.export.rollout import play_onnx
 from singleshot.offline_rl import TrainableAgent
 from singleshot.rl import agents
-from singleshot.rl.agents import AgentSpec, make_algorithm
+from singleshot.rl.agents import AgentSpec, dense_masks, make_algorithm
 from singleshot.rl.algorithm import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import FIRST_EPISODE, heldout_losses
-from singleshot.rl.training.stack import Stack
+from singleshot.rl.training.stack import Member, Stack
 
 N, STATES, ACTIONS = 300, 5, 2
 ALGORITHMS = ("BC", "BCQ", "TD3BC", "IQL")
@@ -85,9 +85,9 @@ def test_an_agent_is_the_one_that_a_sweep_trains(data):
     own = made("BC", data, seed=3).fit(20, progress=False)
     config = BCConfig(batch_size=20)
     spec = AgentSpec("any", "bc", "dense", 0.0, 3)
-    stack = Stack(
-        [spec], make_algorithm(spec, config, STATES, ACTIONS), ReplayBuffer(data.transitions), [None], 20
-    )
+    algorithm = make_algorithm(spec, config, STATES, ACTIONS)
+    member = Member(spec, dense_masks(algorithm))
+    stack = Stack([member], algorithm, ReplayBuffer(data.transitions), 20)
     stack.train_until(20)
     for layer, weights in stack.agent(0).networks["vae"].weights.items():
         assert torch.equal(own.agent.networks["vae"].weights[layer], weights)
