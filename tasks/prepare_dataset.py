@@ -19,7 +19,7 @@ from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, w
 from singleshot.rl.data.transitions import DataConfig, Episode, Recording, from_episodes
 from singleshot.rl.environments import LOCOMOTION, Environment
 from singleshot.rl.experts.collect import roll_out
-from singleshot.rl.experts.failures import SHARE, Rollout, mix
+from singleshot.rl.experts.failures import Draw, Rollout, mix
 from singleshot.rl.experts.policy import Expert, load_expert
 
 HELD_OUT = 0.1
@@ -151,21 +151,11 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, dict[str
     data = params.data
     expert = _expert(job.inputs["expert"], params.name)
     assert data.seed is not None, "DatasetParams.of sets the draw"
-    threshold = SHARE * expert.card.deterministic.mean
-    episodes_of_expert = roll_out(expert.act, params.environment, data.action_noise, data.seed)
-    played, failed = 0, dict[int, float]()
-
-    def play() -> Iterator[Rollout]:
-        nonlocal played
-        for played, episode in enumerate(episodes_of_expert, start=1):
-            number, return_ = played - 1, float(episode.rewards.sum())
-            if return_ < threshold:
-                failed[number] = return_
-            yield Rollout(number, episode, number in failed)
-
-    rollouts = play()
+    episodes_played = roll_out(expert.act, params.environment, data.action_noise, data.seed)
+    draw = Draw(episodes_played, expert.card.deterministic.mean)
+    rollouts: Iterator[Rollout] = draw
     if data.failed_episodes is not None:
-        rollouts = mix(rollouts, data.failed_episodes, data.transitions)
+        rollouts = mix(draw, data.failed_episodes, data.transitions)
     used, episodes, start = set[int](), list[Episode](), time.perf_counter()
     missing = data.transitions
     while missing > 0:
@@ -179,16 +169,10 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, dict[str
     recording = from_episodes(episodes)
     recording.transitions.check(job.inputs["expert"])
     algorithm = f"{expert.card.algorithm}, Gaussian action noise {data.action_noise:g}"
-    name = f"{params.name.lower()}-expert-v0"
-    write_minari(episodes, job.output / "minari", name, params.environment, algorithm)
-    name = f"{expert.card.algorithm}, {expert.card.steps:,} steps, seed {expert.card.seed}"
-    failures = {
-        "threshold": threshold,
-        "played": played,
-        "used": {number: failed[number] for number in sorted(failed.keys() & used)},
-        "left_out": {number: failed[number] for number in sorted(failed.keys() - used)},
-    }
-    return recording, name, failures
+    dataset = f"{params.name.lower()}-expert-v0"
+    write_minari(episodes, job.output / "minari", dataset, params.environment, algorithm)
+    origin = f"{expert.card.algorithm}, {expert.card.steps:,} steps, seed {expert.card.seed}"
+    return recording, origin, draw.failures(used)
 
 
 def _expert(path: Path, name: str) -> Expert:

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -115,7 +116,8 @@ def prune_agents(work: Work, config: Config) -> None:
 
 def prune_cell(config: Config, agent: AgentSpec) -> Cell:
     """The cell that makes the masks of a pruned agent."""
-    params = PruneParams(agent, algorithm_config(config, agent), config.offline_rl.pruning)
+    pruning = replace(config.offline_rl.pruning, reinitialize=False)  # on which masks do not depend
+    params = PruneParams(agent, algorithm_config(config, agent), pruning)
     inputs = {"dataset": dataset_of(config, agent)}
     assert agent.mask_pruner is not None
     modules = (*modules_of(agent), module_of(agent.mask_pruner))

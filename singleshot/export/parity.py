@@ -17,10 +17,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from singleshot.export.onnx_model import GraphInput
 from singleshot.export.runtimes.protocol import Arrays, Precision
-from singleshot.export.to_onnx import Network
-from singleshot.rl.algorithms.bcq import BCQPolicy
+from singleshot.io.onnx_model import GraphInput
+from singleshot.io.to_onnx import Network
+from singleshot.rl.algorithm import Policy
 
 MULTIPLES: Mapping[Precision, float] = {"float32": 512, "tf32": 2**14, "float16": 2**14, "bfloat16": 2**17}
 """Accepted error of each precision, as a multiple of PyTorch's own error in float32.
@@ -39,16 +39,16 @@ _TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class Reference:
-    """The expected outputs of a network for certain inputs: of its first output, and of BCQ's choice."""
+    """The expected outputs of a network for certain inputs: of its first output, and of a policy's choice."""
 
     name: str
     """Name of the first output."""
     exact: NDArray[np.float64]
-    """The first output; for BCQ the candidates' actions (batch, samples, action)."""
+    """The first output; of a policy that chooses (BCQ), the candidates (batch, samples, action)."""
     torch_error: float
     """Largest error of PyTorch's float32 in any element."""
     values: NDArray[np.float64] | None = None
-    """The critic's values of BCQ's candidates (batch, samples); None for any other network."""
+    """Values of the candidates (batch, samples); None for any other network."""
     torch_value_error: float = 0.0
     """Largest error of these values in PyTorch's float32."""
 
@@ -102,9 +102,9 @@ def reference(network: Network, inputs: Arrays) -> Reference:
         near = [x * (1 + 1e-3 * (2 * torch.rand(x.shape, generator=generator) - 1)) for x in repeated]
         errors = list(map(max, errors, exact_and_errors(near)[1]))
     name = network.card.outputs[0]
-    if isinstance(network.module, BCQPolicy):
-        return Reference(name, exact[0], errors[0], exact[1], errors[1])
-    return Reference(name, exact[0], errors[0])
+    if len(exact) == 1:
+        return Reference(name, exact[0], errors[0])
+    return Reference(name, exact[0], errors[0], exact[1], errors[1])
 
 
 def compare(outputs: Arrays, reference: Reference, precision: Precision) -> tuple[Parity, str]:
@@ -150,9 +150,9 @@ def compare(outputs: Arrays, reference: Reference, precision: Precision) -> tupl
 
 
 def _run(module: nn.Module, inputs: Sequence[Tensor]) -> list[NDArray]:
-    """The first output; for BCQ, actions and values of the candidates."""
-    if isinstance(module, BCQPolicy):
-        return [tensor.numpy() for tensor in module.candidates(*inputs)]
+    """The first output; of a policy that chooses, actions and values of the candidates."""
+    if isinstance(module, Policy) and (candidates := module.candidates(*inputs)):
+        return [tensor.numpy() for tensor in candidates]
     outputs = module(*inputs)
     return [(outputs[0] if isinstance(outputs, tuple) else outputs).numpy()]
 

@@ -62,6 +62,14 @@ class Policy(nn.Module):
     outputs: ClassVar[tuple[str, ...]] = ("action",)
     """Names of the outputs of `forward`. The first output is the actions (batch, action)."""
 
+    def candidates(self, *inputs: Tensor) -> tuple[Tensor, Tensor] | None:  # noqa: ARG002
+        """The actions of which the policy takes the one of the highest value, and their values.
+
+        They are (batch, samples, action) and (batch, samples). The index of the action taken is the output
+        `choice`. None if the policy does not choose.
+        """
+        return None
+
 
 class Algorithm(ABC):
     """An algorithm for fixed state and action sizes. Networks and data are arguments of its methods."""

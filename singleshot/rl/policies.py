@@ -106,6 +106,12 @@ class _BoundedPolicy(Policy):
         self.register_buffer("scale", torch.tensor(bounds.half, dtype=torch.float32))
         self.register_buffer("offset", torch.tensor(bounds.middle, dtype=torch.float32))
 
+    def candidates(self, *inputs: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The policy's candidates, within the bounds."""
+        if found := self.policy.candidates(*inputs):
+            return found[0] * self.scale + self.offset, found[1]
+        return None
+
     def forward(self, state: Tensor, latents: Tensor | None = None) -> Tensor | tuple[Tensor, ...]:
         """The policy's outputs, of which the first is actions. Policies that sample take `latents`."""
         outputs = self.policy(state) if latents is None else self.policy(state, latents)

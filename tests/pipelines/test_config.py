@@ -16,6 +16,7 @@ from pipelines.catalog.styles import start_of
 from pipelines.config import params as config
 from pipelines.config.overrides import in_file
 from pipelines.config.params import check, compose, configuration, load_config
+from pipelines.stages.offline_rl import prune_cell
 from singleshot.errors import UserError
 from singleshot.style.shipped import path_of
 from singleshot.style.start import START
@@ -294,3 +295,11 @@ def test_a_drawn_painting_is_learned_from_the_shipped_style_of_it():
     begun = [start_of(config, style) for style in ("swirls", "waves")]
     assert begun == [{"start": path_of("swirls")}, {"start": START}]
     assert start_of(configuration("profile=smoke"), "swirls") == {}
+
+
+def test_masks_are_the_same_whichever_weights_are_trained_under_them():
+    cells = []
+    for drawn in ("false", "true"):
+        made = configuration("profile=smoke", f"offline_rl.pruning.reinitialize={drawn}")
+        cells.append(prune_cell(made, next(agent for agent in agents(made) if agent.mask_pruner)))
+    assert cells[0].params == cells[1].params

@@ -191,8 +191,9 @@ class BCQPolicy(Policy):
         best = choice[:, None, None].expand(-1, 1, action.shape[2])
         return action.gather(1, best).squeeze(1), choice
 
-    def candidates(self, state: Tensor, latents: Tensor) -> tuple[Tensor, Tensor]:
+    def candidates(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The actions to choose from, (batch, samples, action), and the critic's values, (batch, samples)."""
+        state, latents = inputs
         samples = latents.shape[1]
         # Tensors have two axes, because runtimes fuse product, bias and ReLU only then. With three axes, and
         # with the first layers' product computed once per state instead of once per sample, onnxruntime takes

@@ -6,8 +6,9 @@ such episodes agents learn from is decided here; otherwise it would be an accide
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from singleshot.errors import UserError
 from singleshot.rl.data.transitions import Episode
@@ -27,6 +28,32 @@ class Rollout:
     number: int
     episode: Episode
     failed: bool
+
+
+class Draw(Iterator[Rollout]):
+    """An expert's rollouts, one after another, and which of those played so far failed."""
+
+    def __init__(self, episodes: Iterator[Episode], usual_return: float) -> None:
+        """`usual_return` is the mean return of the expert without noise."""
+        self.episodes, self.threshold = episodes, SHARE * usual_return
+        self.played, self.failed = 0, dict[int, float]()
+        """Number of episodes played, and the returns of those that failed, by number."""
+
+    def __next__(self) -> Rollout:
+        episode, number = next(self.episodes), self.played
+        self.played += 1
+        if (return_ := float(episode.rewards.sum())) < self.threshold:
+            self.failed[number] = return_
+        return Rollout(number, episode, number in self.failed)
+
+    def failures(self, used: Collection[int]) -> dict[str, Any]:
+        """What a dataset's card says of failed episodes, if the data have the rollouts `used`."""
+        return {
+            "threshold": self.threshold,
+            "played": self.played,
+            "used": {number: own for number, own in self.failed.items() if number in used},
+            "left_out": {number: own for number, own in self.failed.items() if number not in used},
+        }
 
 
 def mix(rollouts: Iterator[Rollout], fraction: float, transitions: int) -> Iterator[Rollout]:

@@ -1,13 +1,15 @@
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from small_networks import save_agent, save_style
+from small_networks import make_agent, save_agent, save_style
 
 from singleshot.export.model_files import open_network
 from singleshot.export.onnx_model import GraphInput
 from singleshot.export.parity import MULTIPLES, Reference, compare, random_inputs, reference
+from singleshot.rl.actions import ActionBounds
 
 
 def test_random_inputs_are_in_their_ranges_and_the_same_for_a_seed():
@@ -120,8 +122,10 @@ def test_pytorchs_error_in_one_action_is_not_a_matter_of_luck(tmp_path):
         assert one.torch_error > many.torch_error / 4
 
 
-def test_the_reference_of_bcq_knows_all_candidates(tmp_path):
-    network = open_network(save_agent(tmp_path / "agent.safetensors", "bcq", 0.9), "masked")
+@pytest.mark.parametrize("bounds", [None, ActionBounds((-3.0,) * 3, (1.0,) * 3)])
+def test_the_reference_of_bcq_knows_all_candidates(tmp_path, bounds):
+    replace(make_agent("bcq", 0.9), bounds=bounds).save(tmp_path / "bcq.safetensors")
+    network = open_network(tmp_path / "bcq.safetensors", "masked")
     inputs = random_inputs(network.card.inputs, {"batch": 64, "samples": 5}, seed=0)
 
     exact = reference(network, inputs)
