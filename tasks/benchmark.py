@@ -21,14 +21,14 @@ from singleshot.export.classifier import CARDS, PREPARATIONS, Preparation, top
 from singleshot.export.isolation import Worker
 from singleshot.export.measurement import InputSize, Measurement
 from singleshot.export.model_files import open_network
-from singleshot.export.onnx_model import read_card, unbatched_shapes
 from singleshot.export.parity import Parity, Reference, compare, random_inputs, reference
 from singleshot.export.runtimes import RUNTIMES
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Precision
 from singleshot.export.timing import Timing, take_turns
-from singleshot.export.to_onnx import Network
+from singleshot.io.onnx_model import read_card, unbatched_shapes
 from singleshot.io.own_process import ProcessFailed
 from singleshot.io.tables import write_csv
+from singleshot.io.to_onnx import Network
 from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.random_streams import stream
 from singleshot.rl.actions import ActionBounds

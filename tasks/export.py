@@ -12,15 +12,15 @@ from annotated_types import Ge
 
 from singleshot.export.classifier import ClassifierName, ClassifierSource, fetch_classifier, save_classifier
 from singleshot.export.model_files import open_network
-from singleshot.export.onnx_model import AgentScore, Form, Kind, load_onnx
 from singleshot.export.parity import Reference, compare, random_inputs, reference
-from singleshot.export.policies import forms_of, policy_network
 from singleshot.export.runtimes.protocol import Arrays
-from singleshot.export.to_onnx import Network, card_of, to_onnx, with_sparse_initializers
+from singleshot.io.onnx_model import AgentScore, Form, Kind, load_onnx
 from singleshot.io.tables import write_csv
+from singleshot.io.to_onnx import Network, card_of, to_onnx, with_sparse_initializers
 from singleshot.job import Event, Job, Metrics, per_job
 from singleshot.rl.agents import load_agent
 from singleshot.rl.environments import Environment
+from singleshot.rl.policies import forms_of, policy_network
 from tasks.reporting.scores import agent_scores
 from tasks.reporting.statistics import BootstrapConfig, t_half_width
 

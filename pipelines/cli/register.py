@@ -12,7 +12,7 @@ import pandas
 from pipelines.catalog.paths import GRAPHS, QUALITY, STAGES, TIMINGS
 from pipelines.config.params import load_config
 from pipelines.engine.tracking import Experiment, TrackingConfig, tracking, tracking_uri
-from singleshot.export.onnx_model import GraphCard, read_card
+from singleshot.io.onnx_model import GraphCard, read_card
 from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.variant import percentage
 from singleshot.secrets import without_secrets

@@ -11,13 +11,13 @@ from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
 from singleshot.export.measurement import InputSize, Measurement
-from singleshot.export.onnx_model import Form
-from singleshot.export.policies import forms_of
 from singleshot.export.runtimes import RUNTIMES, installed_version
+from singleshot.io.onnx_model import Form
 from singleshot.io.tables import concatenate
 from singleshot.job import Task
 from singleshot.pruning.variant import DENSE
 from singleshot.rl.agents import AgentSpec
+from singleshot.rl.policies import forms_of
 from tasks.benchmark import BenchmarkParams, benchmark
 from tasks.export import (
     ClassifierParams,

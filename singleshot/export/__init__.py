@@ -1,7 +1,3 @@
 """Deployment of trained networks (Hyyppä 2019): ONNX, adapters for runtimes, parity, timing, a classifier."""
 
-import os
-
-# onnxruntime reads this when it is imported. Without it, it records its use in a database in the user's home,
-# with an id of the device, to upload it.
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+import singleshot.io  # noqa: F401 (it keeps onnxruntime from recording its use)

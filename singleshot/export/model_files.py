@@ -5,11 +5,11 @@ from pathlib import Path
 
 from singleshot.errors import UserError
 from singleshot.export.classifier import load_classifier
-from singleshot.export.onnx_model import Form, GraphCard, GraphInput
-from singleshot.export.policies import forms_of, policy_network
-from singleshot.export.to_onnx import Network
+from singleshot.io.onnx_model import Form, GraphCard, GraphInput
 from singleshot.io.tensor_file import read_metadata
+from singleshot.io.to_onnx import Network
 from singleshot.rl.agents import load_agent
+from singleshot.rl.policies import forms_of, policy_network
 from singleshot.sparse.packed import read_model
 from singleshot.style.model_file import load_model
 

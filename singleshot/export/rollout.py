@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import OnnxModel, load_onnx, unbatched_shapes
+from singleshot.io.onnx_model import OnnxModel, load_onnx, unbatched_shapes
 from singleshot.io.tensor_file import reading
 from singleshot.random_streams import Randomness
 from singleshot.rl.actions import ActionBounds

@@ -1,6 +1,6 @@
 """A style's network as an ONNX graph for frames of one size, with fewer multiplications.
 
-:func:`singleshot.export.to_onnx.to_onnx` traces any network, for any size, in 13 s of a core. This module
+:func:`singleshot.io.to_onnx.to_onnx` traces any network, for any size, in 13 s of a core. This module
 translates only style networks, takes 0.05 s, and rewrites two of their parts. Both rewritings are exact but
 for rounding:
 

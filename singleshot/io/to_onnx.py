@@ -12,7 +12,7 @@ import torch
 from onnx import numpy_helper
 from torch import nn
 
-from singleshot.export.onnx_model import AgentScore, GraphCard
+from singleshot.io.onnx_model import AgentScore, GraphCard
 from singleshot.io.whole_file import sha256_of
 
 EXAMPLE = {"batch": 2, "samples": 3, "height": 24, "width": 20}

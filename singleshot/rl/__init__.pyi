@@ -2,16 +2,17 @@ from typing import Literal
 
 import torch
 
-from singleshot import offline_rl
-from singleshot.offline_rl import Agent as Agent
-from singleshot.offline_rl import Dataset as Dataset
+from singleshot.rl import scripts
+from singleshot.rl.scripts import Agent as Agent
+from singleshot.rl.scripts import Dataset as Dataset
+from singleshot.rl.scripts import TrainableAgent as TrainableAgent
 
 NAMES: tuple[str, ...]
-__all__ = ("BC", "BCQ", "IQL", "TD3BC", "Agent", "Dataset")
+__all__ = ("BC", "BCQ", "IQL", "TD3BC", "Agent", "Dataset", "TrainableAgent")
 
-# Hyper-parameters are those of each algorithm's configuration, as tests/singleshot/test_offline_rl.py checks.
+# Hyper-parameters are those of each algorithm's configuration, as tests/singleshot/rl/test_scripts.py checks.
 
-class BC(offline_rl.BC):
+class BC(scripts.BC):
     def __init__(
         self,
         data: Dataset,
@@ -27,7 +28,7 @@ class BC(offline_rl.BC):
         actor: Literal["vae", "mlp"] = "vae",
     ) -> None: ...
 
-class BCQ(offline_rl.BCQ):
+class BCQ(scripts.BCQ):
     def __init__(
         self,
         data: Dataset,
@@ -49,7 +50,7 @@ class BCQ(offline_rl.BCQ):
         evaluation_samples: int = 100,
     ) -> None: ...
 
-class IQL(offline_rl.IQL):
+class IQL(scripts.IQL):
     def __init__(
         self,
         data: Dataset,
@@ -68,7 +69,7 @@ class IQL(offline_rl.IQL):
         temperature: float = 3.0,
     ) -> None: ...
 
-class TD3BC(offline_rl.TD3BC):
+class TD3BC(scripts.TD3BC):
     def __init__(
         self,
         data: Dataset,

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from singleshot.export.onnx_model import Form, GraphCard, GraphInput
-from singleshot.export.to_onnx import Network
+from singleshot.io.onnx_model import Form, GraphCard, GraphInput
+from singleshot.io.to_onnx import Network
 from singleshot.pruning.variant import DENSE, SMALL
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import Agent, AgentSpec

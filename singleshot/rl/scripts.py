@@ -408,10 +408,8 @@ class Agent:
         """
         agent = self.agent
         try:
-            import onnx
-
-            from singleshot.export.policies import forms_of, policy_network
-            from singleshot.export.to_onnx import card_of, to_onnx
+            from singleshot.io.to_onnx import card_of, to_onnx
+            from singleshot.rl.policies import forms_of, policy_network
         except ImportError as error:
             raise UserError(
                 f"export needs more packages ({error}): pip install '.[export]' in the checkout"
@@ -423,7 +421,7 @@ class Agent:
             graph = to_onnx(network, card_of(network, file.stem, "unknown", source), opset)
             if graph.opset_import[0].version != opset:  # which PyTorch doesn't say
                 raise UserError(f"opset is {opset}; PyTorch's exporter writes 18 to 25, give one of these")
-            onnx.save(graph, file)
+            file.write_bytes(graph.SerializeToString())
 
 
 class TrainableAgent(Agent):

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from singleshot import __version__
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard, Kind, load_onnx, read_card, unbatched_shapes
 from singleshot.folders import LEARNED, PAINTINGS
+from singleshot.io.onnx_model import GraphCard, Kind, load_onnx, read_card, unbatched_shapes
 from singleshot.io.user_cache import user_cache
 from singleshot.io.whole_file import sha256_of, whole_file
 from singleshot.rl import shipped as shipped_agents
@@ -116,7 +116,7 @@ def _graph(name: str, source: Path) -> Path:
         import onnx
 
         from singleshot.export.model_files import open_network
-        from singleshot.export.to_onnx import card_of, to_onnx
+        from singleshot.io.to_onnx import card_of, to_onnx
 
         print(f"{name}: exported as ONNX, once", flush=True)
         network = open_network(source, "dense" if name.startswith("styles/") else "compacted")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple
 from starlette.exceptions import HTTPException
 
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import OnnxModel, load_onnx
+from singleshot.io.onnx_model import OnnxModel, load_onnx
 from singleshot.io.own_process import OwnProcess, TookTooLong
 from singleshot.serving.config import ServingConfig
 

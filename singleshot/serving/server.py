@@ -14,7 +14,7 @@ from pathlib import Path
 import uvicorn
 
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import Kind
+from singleshot.io.onnx_model import Kind
 from singleshot.serving.app import SETTINGS
 from singleshot.serving.config import ServingConfig
 from singleshot.serving.models import Model, find_models, of_kind

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.command import positive, run_main
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard
+from singleshot.io.onnx_model import GraphCard
 from singleshot.serving.models import Model
 
 

@@ -22,7 +22,7 @@ from waiting import PAGE_S
 from pipelines.cli.register import register
 from pipelines.engine.tracking import TrackingConfig, mlflow_client
 from singleshot.export.model_files import open_network
-from singleshot.export.to_onnx import card_of, to_onnx
+from singleshot.io.to_onnx import card_of, to_onnx
 
 PAGE = (ROOT / "docs/elsewhere.md").read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ import pandas
 import pytest
 from checkouts import cleaned, progress
 
-from singleshot.export.onnx_model import read_card
+from singleshot.io.onnx_model import read_card
 from singleshot.style.video.reader import probe
 
 AGENT = "environment algorithm pruner sparsity seed"

@@ -20,12 +20,12 @@ from small_networks import save_agent, save_style
 
 from pipelines.config.params import load_config
 from singleshot.export.model_files import open_network
-from singleshot.export.onnx_model import load_onnx
 from singleshot.export.rollout import load_policy
-from singleshot.export.to_onnx import card_of, to_onnx, with_sparse_initializers
 from singleshot.io.images import read_picture
+from singleshot.io.onnx_model import load_onnx
 from singleshot.io.packages import read_member
 from singleshot.io.tensor_file import read_tensor_file
+from singleshot.io.to_onnx import card_of, to_onnx, with_sparse_initializers
 from singleshot.rl.agents import load_agent
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import read_minari, write_minari

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from singleshot.export.classifier import PREPROCESSING, ClassifierCard, WeightsOrigin
-from singleshot.export.onnx_model import GraphCard, GraphInput
+from singleshot.io.onnx_model import GraphCard, GraphInput
 from singleshot.rl.environments import Environment
 
 STATE, ACTION, LATENT, SAMPLES = 17, 6, 12, 3

@@ -16,8 +16,8 @@ from singleshot.export.classifier import fetch_classifier, save_classifier
 from singleshot.export.measurement import InputSize, Measurement
 from singleshot.export.model_files import open_network
 from singleshot.export.runtimes import installed_version
-from singleshot.export.to_onnx import card_of
 from singleshot.io.images import encode_jpeg
+from singleshot.io.to_onnx import card_of
 from singleshot.job import Job, Metrics, Progress
 from singleshot.style.datasets.photos import ARCHIVE
 from tasks.benchmark import BenchmarkParams, benchmark

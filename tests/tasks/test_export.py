@@ -14,7 +14,7 @@ from small_networks import make_agent, save_agent, save_scores
 
 import tasks
 from singleshot.export.model_files import open_network
-from singleshot.export.onnx_model import load_onnx, read_card
+from singleshot.io.onnx_model import load_onnx, read_card
 from singleshot.io.whole_file import sha256_of
 from singleshot.job import Job
 from tasks import export

@@ -6,9 +6,9 @@ from typing import Any, cast
 import torch
 
 from singleshot.export.model_files import open_network
-from singleshot.export.onnx_model import Form
 from singleshot.export.runtimes.protocol import Arrays, ModelFiles, Prepared, Runtime, Shapes
-from singleshot.export.to_onnx import Network
+from singleshot.io.onnx_model import Form
+from singleshot.io.to_onnx import Network
 
 RUNTIMES = {"torch": {"packages": ("torch",)}, "torch-cuda": {"packages": ("torch",)}}
 

@@ -15,9 +15,9 @@ from command_lines import assert_help_tells_all, assert_one_line, runner
 from singleshot.command import app as command_line
 from singleshot.errors import UserError
 from singleshot.export.model_files import open_network
-from singleshot.export.onnx_model import AgentScore
 from singleshot.export.stylizers import StylizerName
-from singleshot.export.to_onnx import card_of, to_onnx
+from singleshot.io.onnx_model import AgentScore
+from singleshot.io.to_onnx import card_of, to_onnx
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.environments import LOCOMOTION, Environment, FileEnvironment

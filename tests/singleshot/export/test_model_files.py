@@ -6,7 +6,7 @@ from small_networks import make_agent, save_agent, save_style
 from singleshot.errors import UserError
 from singleshot.export.classifier import fetch_classifier, save_classifier
 from singleshot.export.model_files import open_network
-from singleshot.export.policies import make_policy
+from singleshot.rl.policies import make_policy
 
 
 def test_each_kind_of_file_is_recognised(tmp_path):

@@ -7,8 +7,8 @@ import torch
 from small_networks import make_agent, save_agent, save_style
 
 from singleshot.export.model_files import open_network
-from singleshot.export.onnx_model import GraphInput
 from singleshot.export.parity import MULTIPLES, Reference, compare, random_inputs, reference
+from singleshot.io.onnx_model import GraphInput
 from singleshot.rl.actions import ActionBounds
 
 

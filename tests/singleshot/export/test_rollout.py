@@ -17,11 +17,11 @@ import small_graphs
 from small_networks import make_agent
 
 from singleshot.errors import UserError
-from singleshot.export.policies import policy_network
 from singleshot.export.rollout import play_onnx
-from singleshot.export.to_onnx import card_of, to_onnx
+from singleshot.io.to_onnx import card_of, to_onnx
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.play import evaluate
+from singleshot.rl.policies import policy_network
 
 pytestmark = pytest.mark.slow
 EPISODES = 4

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from singleshot.errors import UserError
-from singleshot.export.onnx_model import GraphCard, GraphInput, load_onnx, read_card
+from singleshot.io.onnx_model import GraphCard, GraphInput, load_onnx, read_card
 
 CARD = GraphCard(
     kind="policy",

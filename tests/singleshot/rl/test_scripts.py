@@ -18,7 +18,6 @@ import torch
 import singleshot
 from singleshot.errors import UserError
 from singleshot.export.rollout import play_onnx
-from singleshot.offline_rl import TrainableAgent
 from singleshot.rl import agents
 from singleshot.rl.agents import AgentSpec, dense_masks, make_algorithm
 from singleshot.rl.algorithm import algorithm_class
@@ -26,6 +25,7 @@ from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.data.replay import ReplayBuffer
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import FIRST_EPISODE, heldout_losses
+from singleshot.rl.scripts import TrainableAgent
 from singleshot.rl.training.stack import Member, Stack
 
 N, STATES, ACTIONS = 300, 5, 2
