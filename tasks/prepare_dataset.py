@@ -73,6 +73,16 @@ class DatasetParams:
         return {} if is_remote(file.url) else {"d4rl": local_path(file.url)}
 
 
+@dataclass(frozen=True)
+class Found:
+    """A dataset, and what its card says of where it is from."""
+
+    recording: Recording
+    origin: str
+    sha256: str | None = None
+    failures: dict[str, Any] | None = None
+
+
 @per_job
 def prepare_dataset(job: Job) -> Iterator[Event]:
     """Make a job's dataset (:class:`DatasetParams`).
@@ -91,28 +101,17 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
         UserError: the source can't be reached, or its data are damaged or another environment's.
     """
     params: DatasetParams = job.params
-    data, rolled_out, failures, sha256 = params.data, params.data.source == "expert", None, None
-    if rolled_out:
-        recording, origin, failures = yield from _roll_out(job)
-        sha256 = sha256_of(job.inputs["expert"])
-    elif data.source == "minari":
-        origin = data.minari[params.name]
-        if kept_here := job.inputs.get("minari"):
-            recording, origin = read_minari(kept_here, params.environment), Path(origin).name
-        else:
-            with tempfile.TemporaryDirectory(dir=job.output) as directory:
-                fetched = fetch_minari(origin, Path(directory))
-                recording = read_minari(fetched, params.environment)
-    else:
-        file, setting = data.d4rl[params.name], f"offline_rl.data.d4rl.{params.name}.url"
-        path, origin, sha256 = local_or_cached(job.inputs.get("d4rl"), file.url, file.sha256, setting)
-        recording = read_d4rl(path, params.environment)
+    data, rolled_out = params.data, params.data.source == "expert"
+    found = (yield from _roll_out(job)) if rolled_out else _read(job)
+    recording = found.recording
     kept = recording.transitions
     if params.environment.id is None:
         size = len(kept)
         held_out = round(HELD_OUT * size)
         if not 0 < held_out < size:
-            raise UserError(f"{origin}: has {size} transitions, too few to hold a tenth out; give at least 5")
+            raise UserError(
+                f"{found.origin}: has {size} transitions, too few to hold a tenth out; give at least 5"
+            )
         kept.part(size - held_out, size).save(job.output / "heldout.safetensors")
         kept = kept.part(0, size - held_out)
     kept.save(job.output / "transitions.safetensors")
@@ -120,15 +119,15 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
     card = {
         "environment": params.name,
         "source": data.source,
-        "origin": origin,
-        "sha256": sha256,
+        "origin": found.origin,
+        "sha256": found.sha256,
         "environment_id": params.environment.id or "none",
         "action_noise": data.action_noise if rolled_out else None,
         "seed": data.seed if rolled_out else None,
         "transitions": len(recording.transitions),
         "episodes": recording.episodes,  # including those cut short
         "returns": returns,
-        "failures": failures,
+        "failures": found.failures,
         "doubts": recording.doubts,
         "versions": {library: version(library) for library in LIBRARIES},
     }
@@ -136,6 +135,20 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
     if returns:
         values = {"return_mean": returns["mean"], "d4rl_score": returns["d4rl_score"]}
         yield Metrics(len(recording.transitions), values)
+
+
+def _read(job: Job) -> Found:
+    """Minari's or D4RL's data."""
+    params: DatasetParams = job.params
+    if params.data.source == "minari":
+        origin = params.data.minari[params.name]
+        if kept := job.inputs.get("minari"):
+            return Found(read_minari(kept, params.environment), Path(origin).name)
+        with tempfile.TemporaryDirectory(dir=job.output) as directory:
+            return Found(read_minari(fetch_minari(origin, Path(directory)), params.environment), origin)
+    file, setting = params.data.d4rl[params.name], f"offline_rl.data.d4rl.{params.name}.url"
+    path, origin, sha256 = local_or_cached(job.inputs.get("d4rl"), file.url, file.sha256, setting)
+    return Found(read_d4rl(path, params.environment), origin, sha256)
 
 
 def _returns(recording: Recording, environment: Environment) -> dict[str, float] | None:
@@ -146,7 +159,7 @@ def _returns(recording: Recording, environment: Environment) -> dict[str, float]
     return {"episodes": len(returns), **statistics, "d4rl_score": environment.score(statistics["mean"])}
 
 
-def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, dict[str, Any]]]:
+def _roll_out(job: Job) -> Generator[Event, None, Found]:
     params: DatasetParams = job.params
     data = params.data
     expert = _expert(job.inputs["expert"], params.name)
@@ -172,7 +185,7 @@ def _roll_out(job: Job) -> Generator[Event, None, tuple[Recording, str, dict[str
     dataset = f"{params.name.lower()}-expert-v0"
     write_minari(episodes, job.output / "minari", dataset, params.environment, algorithm)
     origin = f"{expert.card.algorithm}, {expert.card.steps:,} steps, seed {expert.card.seed}"
-    return recording, origin, draw.failures(used)
+    return Found(recording, origin, sha256_of(job.inputs["expert"]), draw.failures(used))
 
 
 def _expert(path: Path, name: str) -> Expert:

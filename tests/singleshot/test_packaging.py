@@ -61,14 +61,8 @@ def test_a_base_installation_has_what_pruning_imports(graph):
 
 def test_an_extra_has_what_its_package_imports(graph):
     runtimes = ["style", "export", "runtimes", "rl"]
-    needed = {
-        "rl": ["rl"],
-        "sparse": ["rl"],
-        "style": ["style"],
-        "io": ["style", "export"],
-        "export": runtimes,
-    }
-    needed |= {"serving": [*runtimes, "serve", "rl"], "command": ["rl", "style"]}
+    needed = {"rl": ["rl"], "sparse": ["rl"], "style": ["style"], "io": ["style", "export"]}
+    needed |= {"export": runtimes, "serving": [*runtimes, "serve", "rl"], "command": ["rl", "style"]}
     for package, extras in needed.items():
         assert undeclared(graph, declared(*extras), f"singleshot.{package}", without=DRAWING) == set(), (
             package
