@@ -20,7 +20,7 @@ def run(monkeypatch, capsys):
 
 
 def test_every_command_tells_of_each_of_its_options(run):
-    assert_help_tells_all(run, typer.main.get_command(command_line.app).commands)
+    assert_help_tells_all(run, COMMANDS)
     status, _, error = run("agents", "--no-such-option")
     assert (status, "Usage: " in error) == (2, True)
 
@@ -59,7 +59,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def test_tab_completes_commands_options_and_choices():
     environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
     for typed, offered in [
-        ("pipelines measure", ["measure-agents", "measure-styles"]),
+        ("pipelines m", [name for name in COMMANDS if name.startswith("m")]),
         ("pipelines ui --po", ["--port"]),
         ("json.tool --he", [""]),  # another module's, which is none of our business
     ]:
