@@ -45,12 +45,14 @@ RUN useradd --create-home --non-unique --uid "${UID}" --shell /bin/bash singlesh
     && git config --system --add safe.directory /singleshot
 COPY --from=build /opt/venv /opt/venv
 
+# DVC_SITE_CACHE_DIR: the checkout that is mounted into the driver names its own place on the host in .dvc/config.local.
 # With RAY_AUTH_MODE, a Ray node without the cluster's token doesn't start, instead of letting everyone in.
 ENV HOME=/home/singleshot \
     PATH=/opt/venv/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
     DVC_NO_ANALYTICS=1 \
+    DVC_SITE_CACHE_DIR=/singleshot/.dvc-site \
     RAY_AUTH_MODE=token \
     RAY_USAGE_STATS_ENABLED=0 \
     MLFLOW_DISABLE_TELEMETRY=true
