@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import joblib
 import torch
+from PIL import Image
 from tqdm import tqdm
 
 import singleshot
@@ -62,6 +63,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
         raise UserError(f"{name!r} can't be a style's name; give --name one of a to z, 0 to 9, - and _")
     cores = joblib.cpu_count()
     torch.set_num_threads(cores)
+    Image.MAX_IMAGE_PIXELS = None  # Pillow's limit is for strangers' files
     device = "cuda" if torch.cuda.is_available() else "cpu"
     output = LEARNED / name
     inputs = _prepare(output, name, painting, photos)

@@ -8,10 +8,11 @@ colours that a transparent pixel hides.
 
 import io
 import logging
+import re
 import struct
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,7 +25,7 @@ from PIL import ExifTags, Image, ImageCms, ImageOps, PngImagePlugin, Unidentifie
 from torch import Tensor
 
 from singleshot.errors import UserError
-from singleshot.io.colour_profiles import from_srgb, mode_of, to_srgb
+from singleshot.io.colour_profiles import coding_of, from_srgb, mode_of, to_srgb
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,19 @@ WITH_PROFILE = ("JPEG", "PNG", "WEBP", "TIFF", "HEIF", "AVIF")
 """Formats whose files hold a colour profile, EXIF and XMP when Pillow writes them."""
 ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")
 """Formats whose several pictures are the frames of a film."""
+CODES = {
+    "PNG": (b"\0\0\0\4cICP", ">BB"),
+    "HEIF": (b"colrnclx", ">HH"),
+    "AVIF": (b"colrnclx", ">HH"),
+}
+"""What precedes the codes of primaries and of the transfer function (ITU-T H.273) in a file, and their form.
+Pillow hands out neither."""
+JPEG_END = b"\xff\xd9"
+HEAD = 2**16
+"""Bytes at the beginning of a file in which these codes are."""
+PROMISED = rb"(?:G?Camera:(?:MotionPhoto|MicroVideo)\w*|(?:hdrgm|HDRGainMap):\w+|G?Container:Directory)"
+IN_XMP = rb"\s%b=(?:\"[^\"]*\"|'[^']*')|<(%b)\b[^>]*?(?:/>|>.*?</\1>)" % (PROMISED, PROMISED)
+"""What XMP says of a film or gain map after the picture (Google, Adobe, Apple), which a result hasn't got."""
 TIFF_COMPRESSIONS = ("raw", "packbits", "tiff_lzw", "tiff_adobe_deflate", "tiff_deflate")
 """Compressions that a TIFF keeps. The others are lossy, or for black and white only."""
 XMP_TAG, IPTC_TAG, DNG_TAG = 700, 33723, 50706
@@ -198,16 +212,30 @@ def visible(picture: Image.Image) -> tuple[Frame, Image.Image | None]:
 
     Colours under full transparency, which nobody has seen, are replaced by the mean of the others.
     """
+    if (content := picture.info.get("ended")) and not _is_whole(picture, content.removesuffix(JPEG_END)):
+        raise OSError("image file is truncated")
     upright = _to_8_bits(ImageOps.exif_transpose(picture))
-    icc = picture.info.get("icc_profile")
+    icc, coding = picture.info.get("icc_profile"), coding_of(picture.info)
+
+    def colours(image: Image.Image) -> Frame:
+        pixels = np.array(to_srgb(image, icc))
+        return coding.in_srgb(pixels) if coding else pixels
+
     if not upright.has_transparency_data:
-        return np.array(to_srgb(upright, icc)), None
+        return colours(upright), None
     with_alpha = upright.convert("RGBA") if upright.mode in ("P", "RGB", "1") else upright
     alpha = with_alpha.convert("RGBA").getchannel("A")
-    rgb, hidden = np.array(to_srgb(with_alpha, icc)), np.asarray(alpha) == 0
+    rgb, hidden = colours(with_alpha), np.asarray(alpha) == 0
     if hidden.any():
         rgb[hidden] = 128 if hidden.all() else rgb[~hidden].mean(axis=0).round()
     return rgb, alpha
+
+
+def laid_over(background: str, picture: Image.Image) -> Image.Image:
+    """What a viewer shows of a picture, in sRGB, over a colour where it is transparent."""
+    pixels, alpha = visible(picture)
+    rgb = Image.fromarray(pixels)
+    return rgb if alpha is None else Image.composite(rgb, Image.new("RGB", rgb.size, background), alpha)
 
 
 def read_rgb(
@@ -228,12 +256,10 @@ def read_rgb(
         UserError: the file is missing, damaged, truncated, or no picture.
     """
     with open_picture(source, formats) as opened:
-        if short_side:  # libjpeg scales while it decodes, by 1/8 or more; the last 1/2 is left to Lanczos
+        # libjpeg scales while it decodes, by 1/8 or more; the last 1/2 is left to Lanczos.
+        if short_side and "ended" not in opened.info:
             opened.draft(None, (2 * short_side, 2 * short_side))
-        pixels, alpha = visible(opened)
-    rgb = Image.fromarray(pixels)
-    if alpha is not None:
-        rgb = Image.composite(rgb, Image.new("RGB", rgb.size, background), alpha)
+        rgb = laid_over(background, opened)
     if short_side and (enlarge or short_side < min(rgb.size)):
         width, height = (round(side * (short_side / min(rgb.size))) for side in rgb.size)
         rgb = rgb.resize((width, height), Image.Resampling.LANCZOS)
@@ -274,7 +300,14 @@ def open_picture(source: Source, formats: tuple[str, ...] = FORMATS) -> Iterator
             error, e.g. when it decoded damaged bytes.
     """
     try:
-        with Image.open(source, formats=formats) as picture:
+        with (
+            source.open("rb") if isinstance(source, Path) else nullcontext(source) as file,
+            Image.open(_ended(file), formats=formats) as picture,
+        ):
+            if isinstance(picture.fp, _Ended):
+                picture.info["ended"] = picture.fp.getvalue()
+            if picture.format in CODES:
+                picture.info["cicp"] = _codes(file, *CODES[picture.format])
             tags = getattr(picture, "tag_v2", {})
             if DNG_TAG in tags or tags.get(254, 0) & 1:  # the first picture is a preview (NewSubfileType)
                 raise UserError(f"{name_of(source)}: a camera's raw file; export it as a TIFF or JPEG")
@@ -292,6 +325,34 @@ def open_picture(source: Source, formats: tuple[str, ...] = FORMATS) -> Iterator
             f"{name_of(source)}: can't be read as a picture ({reason}); give another copy of it, or leave "
             "it out"
         ) from error
+
+
+class _Ended(io.BytesIO):
+    """A JPEG to which the last marker was added."""
+
+
+def _ended(file: BinaryIO) -> BinaryIO:
+    """A file, in memory and with a JPEG's last marker if it is one and has none, as some phones' haven't."""
+    file.seek(0)
+    if file.read(2) == b"\xff\xd8" and file.seek(-2, io.SEEK_END) and file.read() != JPEG_END:
+        file.seek(0)
+        return _Ended(file.read() + JPEG_END)
+    file.seek(0)
+    return file
+
+
+def _is_whole(picture: Image.Image, content: bytes) -> bool:
+    """Whether a JPEG lacked nothing but its last marker: what else comes before that is then not decoded."""
+    with Image.open(io.BytesIO(content + bytes(range(1, 100)) + JPEG_END)) as other:
+        return np.array_equal(np.asarray(picture), np.asarray(other))
+
+
+def _codes(file: BinaryIO, mark: bytes, form: str) -> tuple[int, ...] | None:
+    at = file.tell()
+    file.seek(0)
+    _, found, codes = file.read(HEAD).partition(mark)
+    file.seek(at)
+    return struct.unpack_from(form, codes) if found else None
 
 
 def name_of(source: Source) -> str:
@@ -324,6 +385,8 @@ def stored_as(picture: Image.Image, name: str) -> StoredAs:
     file_format = _written_format(picture)
     options = dict(WRITTEN[file_format])
     icc = _kept_profile(picture, file_format)
+    if coding := coding_of(picture.info):
+        logger.warning("%s: %s", name, coding)
     if picture.mode == "CMYK" and icc is None:
         logger.warning("%s: has CMYK colours without a profile; the result is RGB", name)
     if file_format in WITH_PROFILE:
@@ -332,7 +395,9 @@ def stored_as(picture: Image.Image, name: str) -> StoredAs:
         if exif := _exif(picture, name):
             options["exif"] = exif
         if (xmp := upright.info.get("xmp")) and file_format not in ("PNG", "TIFF"):
-            options["xmp"] = xmp
+            options["xmp"], broken = re.subn(IN_XMP, b"", xmp, flags=re.DOTALL)
+            if broken:
+                logger.warning("%s: left out its film or gain map, and what its XMP says of it", name)
         if file_format == "PNG":
             options["pnginfo"] = _texts(upright)
     if file_format in ("JPEG", "GIF", "JPEG2000") and (comment := picture.info.get("comment")):
@@ -409,6 +474,11 @@ def encode_jpeg(picture: Tensor, quality: int = 92) -> bytes:
     Colour has the full resolution: at the usual half resolution (4:2:0), it bleeds over the edges of strokes.
     """
     return _encode(picture, "JPEG", quality=quality, subsampling="4:4:4")
+
+
+def luma(pictures: Tensor) -> Tensor:
+    """Luma (…, 1, H, W) of pictures (…, 3, H, W)."""
+    return (pictures * torch.tensor(LUMA, device=pictures.device).view(3, 1, 1)).sum(dim=-3, keepdim=True)
 
 
 def side_by_side(*pictures: Tensor) -> Tensor:

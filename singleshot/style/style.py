@@ -10,7 +10,7 @@ from PIL import Image
 
 from singleshot.arguments import checked
 from singleshot.errors import UserError
-from singleshot.io.images import read_rgb
+from singleshot.io.images import laid_over, read_rgb
 from singleshot.io.tensor_file import writing
 from singleshot.style import shipped
 from singleshot.style.apply.regions import placed
@@ -80,7 +80,7 @@ class Style:
         if isinstance(photo, np.ndarray):
             return self._stylized(photo, settings)
         if isinstance(photo, Image.Image):
-            pixels = np.asarray(photo.convert("RGB"))
+            pixels = np.asarray(laid_over("white", photo))
         elif isinstance(photo, str | Path):
             pixels = (read_rgb(Path(photo)).permute(1, 2, 0) * 255).round().byte().numpy()
         else:

@@ -1,15 +1,16 @@
 """Pictures in every form that Pillow writes, against what was put into them."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
 import torch
 from icc_profiles import icc_profile
-from PIL import Image
+from PIL import Image, PngImagePlugin
 
 from singleshot.errors import UserError
-from singleshot.io.colour_profiles import from_srgb
+from singleshot.io.colour_profiles import from_srgb, to_srgb
 from singleshot.io.images import NamedBytes, read_rgb, read_size, visible
 
 RNG = np.random.default_rng(0)
@@ -94,6 +95,17 @@ def test_a_truncated_file_is_named(tmp_path, file_format):
             read_rgb(path)
 
 
+@pytest.mark.parametrize("options", [{}, {"progressive": True}], ids=["baseline", "progressive"])
+def test_a_jpeg_may_lack_its_last_marker_and_nothing_else(options):
+    content = to_bytes(photo(64, 80), "JPEG", **options)
+    whole = read_rgb(io.BytesIO(content))
+    assert torch.equal(read_rgb(io.BytesIO(content[:-2])), whole)
+    assert torch.equal(read_rgb(io.BytesIO(content + b"a film")), whole)
+    for lost in (12, 50, len(content) // 2):
+        with pytest.raises(UserError, match=r"(?i)truncated"):
+            read_rgb(io.BytesIO(content[:-lost]))
+
+
 @pytest.mark.parametrize(("largest", "white"), [(0.8, 1.0), (4.0, 4.0)])
 def test_white_of_floating_point_samples_is_1_or_what_is_brighter(largest, white):
     grey = np.array([[0, largest / 2, largest]], np.float32)
@@ -108,6 +120,54 @@ def test_a_profile_is_obeyed_unless_it_is_damaged():
     assert (read_rgb(io.BytesIO(content)) - tensor(np.array(photo(30, 40)))).abs().max() < 4 / 255
     content = to_bytes(Image.fromarray(PIXELS), icc_profile=icc[:200])
     assert torch.equal(read_rgb(io.BytesIO(content)), tensor(PIXELS))
+
+
+def png(pixels, **chunks):
+    """A PNG with chunks that tell its colours."""
+    told = PngImagePlugin.PngInfo()
+    for name, data in chunks.items():
+        told.add(name.encode(), data)
+    return to_bytes(Image.fromarray(pixels), pnginfo=told)
+
+
+def encoded(light):
+    """Levels of sRGB for light from 0 to 1 (IEC 61966-2-1)."""
+    return 255 * (12.92 * light if light <= 0.0031308 else 1.055 * light ** (1 / 2.4) - 0.055)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "levels", "lights"),
+    [  # signals of 203, 100 and 26 cd/m2 (ITU-R BT.2408, table 1; BT.2100), where 203 are a white sheet's
+        ({"cICP": bytes((9, 16, 0, 1))}, (0.581, 0.508, 0.38), (1, 100 / 203, 26 / 203)),
+        ({"cICP": bytes((9, 18, 0, 1))}, (0.75, 0.63, 0.38), (1, 100 / 203, 26 / 203)),
+        ({"gAMA": struct.pack(">I", 100_000)}, (1, 0.5, 0.1), (1, 0.5, 0.1)),
+        ({"gAMA": struct.pack(">I", 45_455)}, (1,), (1,)),
+    ],
+    ids=["PQ", "HLG", "linear", "rounded"],
+)
+def test_light_that_codes_or_numbers_tell_is_shown_in_srgb(chunks, levels, lights):
+    greys = np.round(255 * np.array(levels))[None, :, None].repeat(3, 2).astype(np.uint8)
+    shown = 255 * read_rgb(io.BytesIO(png(greys, **chunks)))
+    assert np.abs(shown[:, 0].numpy() - [encoded(light) for light in lights]).max() <= 6
+
+
+@pytest.mark.parametrize("form", ["cICP", "cHRM", "AVIF", "HEIF"])
+def test_wide_colours_without_a_profile_are_those_with_one(form):
+    photo_in_p3 = np.array(photo(32, 48))
+    if form == "cICP":
+        content = png(photo_in_p3, cICP=bytes((12, 13, 0, 1)))
+    elif form == "cHRM":
+        p3 = (31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000)
+        content = png(photo_in_p3, cHRM=struct.pack(">8I", *p3))
+    else:
+        content = to_bytes(Image.fromarray(photo_in_p3), form, quality=100)
+        at = content.index(b"colrnclx") + 8
+        content = content[:at] + struct.pack(">HH", 12, 13) + content[at + 4 :]
+    with Image.open(io.BytesIO(content)) as opened:
+        stored = opened.convert("RGB")
+    expected = np.array(to_srgb(stored, icc_profile("RGB ", 2.2))).astype(int)
+    assert np.abs(expected - np.array(stored)).mean() > 3
+    assert np.abs(read_rgb(io.BytesIO(content)).permute(1, 2, 0).numpy() * 255 - expected).mean() < 2
 
 
 def test_a_cameras_raw_file_is_told_from_its_preview():

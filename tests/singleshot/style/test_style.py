@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from icc_profiles import icc_profile
 from PIL import Image
 from small_networks import save_style
 
@@ -37,6 +38,17 @@ def test_a_result_is_of_the_kind_of_the_photo(style, pixels, tmp_path):
         result = style(photo, strength=0.5, stroke=None)
         assert isinstance(result, Image.Image)
         assert np.array_equal(np.asarray(result), expected)
+
+
+def test_a_pillow_image_is_what_its_file_shows(style, tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    rgba = np.random.default_rng(0).integers(0, 256, (40, 52, 4), np.uint8)
+    Image.fromarray(rgba).save(tmp_path / "a.png", exif=exif, icc_profile=icc_profile("RGB ", 2.2))
+    Image.fromarray(rgba[..., 0].astype(np.uint16) * 257).save(tmp_path / "b.png")
+    for path in (tmp_path / "a.png", tmp_path / "b.png"):
+        with Image.open(path) as image:
+            assert np.array_equal(style(image, strength=0.0), style(path, strength=0.0))
 
 
 @pytest.mark.slow
