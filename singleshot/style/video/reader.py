@@ -17,14 +17,17 @@ from pathlib import Path
 
 import av
 import numpy as np
+from av.codec.context import CodecContext
 from av.container import InputContainer
 from av.filter import Graph
 from av.packet import Packet
 from av.stream import Disposition, Stream
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from singleshot.errors import UserError
+from singleshot.io.colour_profiles import HDR
 from singleshot.io.h264 import BT709, VideoFormat, address
 from singleshot.io.images import Frame
 
@@ -44,12 +47,22 @@ FILMS = (
 lists do."""
 NO_TIMESTAMPS = 0x80
 """FFmpeg's flag (AVFMT_NOTIMESTAMPS) of formats without timestamps, such as bare streams."""
+RESTARTS = 0x200
+"""Its flag (AVFMT_TS_DISCONT) of formats whose clocks may start anew, as recordings in a row do."""
+OVERLAP, GAP = Fraction(1, 10), 60
+"""How far a stream's clock may go back, and ahead, in seconds, before it counts as one that starts anew."""
+KNOWN_COLOURS = {
+    "color_matrix": {0, 1, 2, 4, 5, 6, 7, 9},
+    "transfer": {1, 2, *range(4, 9), *range(11, 19)},
+    "primaries": {1, 2, *range(4, 13), 22},
+}
+"""Codes of ITU-T H.273 that FFmpeg's filters convert."""
+WITH_ALPHA = {"vp8": "libvpx", "vp9": "libvpx-vp9"}
+"""Decoders that see the opacity of WebM's films, which FFmpeg's own leave out."""
 HD_LINES = 720
 """Height from which on players take untagged colours for BT.709's; below it, they take them for BT.601's."""
-HDR = {16: "PQ", 18: "HLG"}
-"""Codes of ITU-T H.273 for the transfer functions of SMPTE ST 2084 and ARIB STD-B67."""
 WIDE_PRIMARIES = (9, 11, 12)
-"""Its codes for BT.2020's primaries, and P3's with two white points."""
+"""Codes of ITU-T H.273 for BT.2020's primaries, and P3's with two white points."""
 TICKS_PER_SECOND = 10_000
 """Minimum resolution of a time base. If the first frame comes some time after the start of the sound, its
 time is then exact to 0.1 ms."""
@@ -188,7 +201,8 @@ def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
     Raises:
         UserError: the file is no video, or not the one that the segment was planned for.
     """
-    for seconds in SEEK_SECONDS:
+    # QuickTime's palettes come with the first packet, which a seek leaves out.
+    for seconds in SEEK_SECONDS if segment.start else (None,):
         checksums = [frame.checksum() for frame in _seek_segment(path, segment, seconds)]
         if len(checksums) == segment.frames and (seconds is None or _combined(checksums) == segment.checksum):
             yield from _shown(_seek_segment(path, segment, seconds))
@@ -248,9 +262,29 @@ def origin(container: InputContainer) -> Fraction:
 
 
 def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
-    """Packets, of all streams by default, as far as the file can be read."""
+    """Packets, of all streams by default, as far as the file can be read.
+
+    Where a clock starts anew, its packets go on after those before. All streams are read for that, so that
+    the times don't depend on which are asked for.
+    """
     with suppress(av.FFmpegError):
-        yield from container.demux(*streams)
+        if not container.format.flags & RESTARTS:
+            yield from container.demux(*streams)
+            return
+        shift, following = Fraction(0), dict[int, Fraction]()
+        for packet in container.demux():
+            if packet.dts is not None and packet.stream.type in ("video", "audio"):
+                dts = packet.dts * packet.time_base
+                expected = following.get(packet.stream_index, dts + shift)
+                if not -OVERLAP <= dts + shift - expected <= GAP:
+                    shift = expected - dts
+                following[packet.stream_index] = dts + shift + (packet.duration or 0) * packet.time_base
+            if shift:
+                ticks = round(shift / packet.time_base)
+                packet.dts = None if packet.dts is None else packet.dts + ticks
+                packet.pts = None if packet.pts is None else packet.pts + ticks
+            if not streams or packet.stream in streams:
+                yield packet
 
 
 def _seek_segment(path: Path, segment: Segment, seconds: int | None) -> Iterator["_Decoded"]:
@@ -307,20 +341,33 @@ class _Decoded:
         """Whether colours have to be converted for an ordinary display."""
         return self.image.color_trc in HDR or self.image.color_primaries in WIDE_PRIMARIES
 
+    @property
+    def unknown(self) -> list[str]:
+        """Which of its colours' codes can't be converted."""
+        image = self.image
+        codes = zip(KNOWN_COLOURS, (image.colorspace, image.color_trc, image.color_primaries), strict=True)
+        return [name for name, code in codes if code not in KNOWN_COLOURS[name]]
+
     def lost(self) -> Iterator[str]:
         """What a result doesn't keep, in words."""
+        if self.unknown:
+            yield f"has colours ({', '.join(self.unknown)}) that FFmpeg can't convert; read as BT.709"
         if name := HDR.get(self.image.color_trc):
             yield f"is HDR ({name}); the result is mapped to SDR"
         if self.has_alpha:
             yield "has an alpha channel, which H.264 has not; what is transparent is laid over black"
 
     def checksum(self) -> int:
-        """Checksum of every eighth row of the frame's luma; all rows would take as long as decoding."""
+        """Checksum of every eighth row of the frame's luma, or of its palette and what counts in it.
+
+        All rows would take as long as decoding.
+        """
         plane = self.image.planes[0]
         if plane.line_size < 0:  # bottom-up: it begins with memory's last row, so the view would end past it
             return zlib.crc32(self.image.to_ndarray(format="gray")[::8].tobytes())
         rows = np.frombuffer(memoryview(plane), np.uint8).reshape(-1, plane.line_size)  # which may be padded
-        return zlib.crc32(rows[::8, : plane.width].tobytes())
+        palette = bytes(self.image.planes[1]) if self.image.format.name == "pal8" else b""
+        return zlib.crc32(rows[::8, : plane.width].tobytes() + palette)
 
 
 def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Condition) -> Iterator[_Decoded]:
@@ -328,7 +375,7 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
 
     After a damaged frame, the decoder guesses until a keyframe.
     """
-    size = stream.width, stream.height
+    size, decoder = (stream.width, stream.height), _decoder(stream)
     stores_times = _stores_times(stream)
     number, last, matrix = 0, -math.inf, None
     for packet in packets:
@@ -338,7 +385,7 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
         if packet.stream is not stream:
             continue
         try:
-            images = stream.codec_context.decode(packet if packet.size else None)
+            images = decoder.decode(packet if packet.size else None)
         except av.FFmpegError:
             condition.damaged += 1
             continue
@@ -350,6 +397,15 @@ def _decode(packets: Iterable[Packet], stream: VideoStream, condition: _Conditio
             matrix = matrix or _display_matrix(image)
             yield _Decoded(image, pts, size, matrix)
             number, last = number + 1, pts
+
+
+def _decoder(stream: VideoStream) -> VideoCodecContext:
+    name = WITH_ALPHA.get(stream.codec_context.name)
+    if name is None or stream.metadata.get("alpha_mode") != "1":
+        return stream.codec_context
+    decoder = CodecContext.create(name, "r")
+    assert isinstance(decoder, VideoCodecContext)
+    return decoder
 
 
 def _shown(frames: Iterable[_Decoded]) -> Iterator[Frame]:
@@ -387,6 +443,7 @@ def _graph(frame: _Decoded, interlaced: bool) -> Graph:
     scale = "{}:{}:flags=bilinear".format(*frame.size)
     if image.colorspace in UNSPECIFIED and image.height >= HD_LINES:
         scale += ":in_color_matrix=bt709"
+    scale += "".join(f":in_{name}=bt709" for name in frame.unknown)
     if frame.is_wide:  # what is lighter than a white sheet (203 cd/m2, ITU-R BT.2408) is white
         scale += ":out_primaries=bt709:out_transfer=bt709:intent=relative_colorimetric"
     chain = [("bwdif", "mode=send_frame:deint=interlaced")] if interlaced else []
@@ -458,7 +515,8 @@ def _format(stream: VideoStream, first: _Decoded, frame_rate: Fraction) -> Video
     if first.is_transposed:
         width, height, aspect = height, width, 1 / aspect
     codes = first.image.color_primaries, first.image.color_trc
-    primaries, transfer = (BT709 if code in UNSPECIFIED or first.is_wide else code for code in codes)
+    unsure = first.is_wide or first.unknown
+    primaries, transfer = (BT709 if code in UNSPECIFIED or unsure else code for code in codes)
     return VideoFormat(width, height, str(frame_rate), str(aspect), primaries, transfer)
 
 
@@ -468,6 +526,10 @@ def _expected_frames(
     """Number of frames that there should have been; the actual number if there is no sign of damage."""
     frames = len(clock.timestamps)
     start, duration = (Fraction(t or 0, av.time_base) for t in (container.start_time, container.duration))
+    if container.format.name.startswith("matroska"):
+        duration -= start  # it counts from 0
+    elif container.format.flags & RESTARTS:
+        duration = condition.end - start  # the file says none, and FFmpeg's guess is by one clock
     if not condition.damaged and start + duration - condition.end < SHORT_SECONDS:
         return frames
     return max(frames + condition.damaged, stream.frames or round(duration * clock.frame_rate))

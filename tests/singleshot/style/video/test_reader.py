@@ -203,6 +203,60 @@ def test_what_names_other_films_is_no_film(tmp_path, name, text):
         probe(tmp_path / name)
 
 
+def test_a_palette_of_quicktime_counts(tmp_path):
+    """It comes with the first packet alone, which a seek leaves out."""
+    path = tmp_path / "game.mov"
+    with av.open(path, "w") as container:
+        stream = container.add_stream("qtrle", rate=25, options={"g": "2"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "gray"
+        for number in range(6):
+            container.mux(stream.encode(VideoFrame.from_ndarray(numbered(number)[..., 0], format="gray")))
+        container.mux(stream.encode(None))
+    info, frames = probe(path), list(read_frames(path))
+    assert [number_of(frame) for frame in frames] == list(range(6))
+    for start, stop in ((0, 3), (3, 6)):
+        np.testing.assert_array_equal(list(read_segment(path, info.segment(start, stop))), frames[start:stop])
+
+
+@pytest.mark.parametrize("colours", [{"colorspace": 8}, {"color_trc": 9}])
+def test_colours_that_ffmpeg_cannot_convert_are_taken_for_bt709_and_that_is_said(tmp_path, caplog, colours):
+    tags = {"colorspace": 1, "color_primaries": 1, "color_trc": 1, "color_range": 1} | colours
+    options, frame = {"crf": "4"}, numbered(5)
+    path = encoded(tmp_path / "a.mp4", [frame], "libx264", "yuv444p", options, matrix=1, **tags)
+    with caplog.at_level(logging.WARNING):
+        assert probe(path).format.transfer == BT709
+    assert "that FFmpeg can't convert; read as BT.709" in caplog.text
+    assert np.abs(next(read_frames(path)).astype(int) - frame).max() <= 5
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options", "ahead"),
+    [("ts", {}, False), ("ts", {}, True), ("mpg", {"codec": "mpeg2video"}, False)],
+)
+def test_a_clock_that_starts_anew_goes_on(tmp_path, caplog, suffix, options, ahead):
+    """Two recordings, one after the other, as `cat` joins them."""
+    made = make_video(tmp_path / f"one.{suffix}", 10, rate=Fraction(25), sound=["mp2"], **options)
+    hour = {"video_start": 90_000, "sound_start": Fraction(3600)}
+    later = make_video(tmp_path / f"two.{suffix}", 10, rate=Fraction(25), sound=["mp2"], **hour, **options)
+    path = tmp_path / f"both.{suffix}"
+    path.write_bytes(made.read_bytes() + (later if ahead else made).read_bytes())
+    with caplog.at_level(logging.WARNING):
+        info = probe(path)
+    assert not caplog.text
+    times = [float(time * info.time_base) for time in info.timestamps]
+    assert len(times) == 20
+    assert max(b - a for a, b in pairwise(times)) < 0.2
+    frames = [number_of(frame) for frame in read_segment(path, info.segment(8, 14))]
+    assert frames == [8, 9, 0, 1, 2, 3]
+
+
+def test_a_matroska_file_that_begins_later_is_whole(tmp_path, caplog):
+    video = make_video(tmp_path / "video.mkv", video_start=150)
+    with caplog.at_level(logging.WARNING):
+        assert probe(video).expected_frames == 30
+    assert not caplog.text
+
+
 def woven(number):
     """A frame with a white bar that moves: its even lines are of one moment, its odd lines of the next."""
     frame = np.full((96, 128, 3), 60, np.uint8)
@@ -258,6 +312,7 @@ def test_hdr_is_read_and_tagged_as_sdr(tmp_path, caplog, transfer, name):
     [
         ("a.mov", "qtrle", "argb", 1),
         ("hdr.mov", "prores_ks", "yuva444p10le", 16),
+        ("browser.webm", "libvpx-vp9", "yuva420p", 1),
     ],
 )
 def test_transparent_frames_are_laid_over_black_and_that_is_said(
