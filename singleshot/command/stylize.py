@@ -11,6 +11,7 @@ from pathlib import Path
 import joblib
 import torch
 from filelock import FileLock
+from PIL import Image
 from tqdm import tqdm
 
 from singleshot.command.media import STANDARD, find_media, plan_targets
@@ -23,8 +24,8 @@ from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
 from singleshot.style.blend import blend
 from singleshot.style.model_file import load_model, save_model
-from singleshot.style.picture_files import stylize_pictures, stylize_stream
-from singleshot.style.video.join import join_segments
+from singleshot.style.picture_files import stylize_pictures, stylize_stream, told
+from singleshot.style.video.join import join_segments, plan_tracks
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead, write_segment
 
@@ -58,6 +59,7 @@ def stylize_inputs(
         UserError: there is no such style, or an input or the output cannot be used.
     """
     torch.set_num_threads(joblib.cpu_count())
+    Image.MAX_IMAGE_PIXELS = None  # Pillow's limit is for strangers' files
     device = "cuda" if torch.cuda.is_available() else "cpu"
     shares = dict(map(_share_of, styles))
     loaded = [load_model(style_model(name)) for name in shares]
@@ -98,8 +100,8 @@ def stylize_inputs(
             start = time.perf_counter()
             try:
                 runtime = _stylize_video(medium.file, target, model, device, options)
-            except UserError as error:
-                failures.append(str(error))
+            except Exception as error:  # of FFmpeg, of a runtime, or of a full disk
+                failures.append(told(medium.file, error))
             else:
                 print(f"{target}: {time.perf_counter() - start:.1f} s by {runtime}")
     print("".join(f"{line}\n" for line in left_out), end="")
@@ -154,9 +156,10 @@ def _stylize_video(
         runtime = options.runtime or _runtime(model, info, device, options.settings)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
         print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}", flush=True)
-        work = target.parent / f".{target.name}.segments"
+        ways = plan_tracks(video, target)
+        work = target.parent / f".{sha256_of_value(target.name)[:16]}.segments"  # names may be long already
         segments = _segments(video, info, model, device, runtime, options, work)
-        join_segments(segments, video, info, target)
+        join_segments(segments, video, info, target, ways)
         shutil.rmtree(work)
     return runtime
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+import av
 import numpy as np
 from av.container import OutputContainer
 from av.packet import Packet
@@ -74,10 +75,21 @@ def encode(stream: VideoStream, frames: Iterable[Frame]) -> Iterator[Packet]:
     yield from stream.encode(None)
 
 
-def mux(container: OutputContainer, *streams: Iterable[Packet]) -> None:
-    """Write the packets of streams, each in order, so that packets shown together are stored together."""
+def mux(container: OutputContainer, *streams: Iterable[Packet]) -> int:
+    """Write the packets of streams, each in order, so that packets shown together are stored together.
+
+    Returns the number of those that FFmpeg refuses, because they are damaged or of a time that their stream
+    has reached before. Frames are never left out.
+    """
+    refused = 0
     for packet in heapq.merge(*streams, key=_time):
-        container.mux(packet)
+        try:
+            container.mux(packet)
+        except (av.InvalidDataError, av.ArgumentError):
+            if packet.stream.type == "video":
+                raise
+            refused += 1
+    return refused
 
 
 def _time(packet: Packet) -> Fraction:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
 from singleshot.io.images import NamedBytes, Source, name_of, read_animation, read_picture
 from singleshot.io.whole_file import whole_file
 from singleshot.style.apply.regions import placed
@@ -38,8 +38,8 @@ def stylize_pictures(
     for target, file in tqdm(sources.items(), unit="picture", disable=not progress):
         try:
             content = _stylized(network, file, settings, batch_size)
-        except UserError as error:
-            failures.append(str(error))
+        except Exception as error:  # of a decoder, an encoder, or for lack of memory
+            failures.append(told(file, error))
             continue
         try:
             with whole_file(target) as whole:
@@ -52,6 +52,11 @@ def stylize_pictures(
             "\n".join([f"{len(failures)} of {len(sources)} pictures were not stylised:", *failures])
         )
     return written
+
+
+def told(file: Path, error: Exception) -> str:
+    """What is told of an input that failed, while others go on."""
+    return str(error) if isinstance(error, UserError) else f"{file}: {in_a_line(error)}"
 
 
 def stylize_stream(network: TransformerNet, file: Path | None, settings: StylizeSettings) -> None:
@@ -82,5 +87,5 @@ def _stylized(network: TransformerNet, source: Source, settings: StylizeSettings
         stored, encode = picture.stored, partial(picture.encode, result)
     try:
         return encode()
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # damaged metadata: ValueError, struct.error, …
         raise UserError(f"{name}: can't be written as {stored.format} ({error})") from error

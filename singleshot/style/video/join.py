@@ -1,12 +1,14 @@
 """The join of a video's stylised segments, with all that the original has besides its frames."""
 
+import io
 import logging
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import av
+from av.audio.stream import AudioStream
+from av.codec import Codec
 from av.container import InputContainer, OutputContainer
 from av.packet import Packet
 from av.stream import Disposition, Stream
@@ -34,20 +36,56 @@ def stylized_name(video: Path) -> str:
     return video.name if video.suffix.lower() in MUXERS else f"{video.stem}.mkv"
 
 
-def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, output: Path) -> None:
-    """Write a video with the frames of `segments`, and all else of `source` (described by `info`).
+def plan_tracks(source: Path, output: Path) -> Mapping[int, str | None]:
+    """How each stream of a video but its frames is written, by its index: copied (None) or by an encoder.
 
-    Each frame appears when its original does. Sound and subtitles are copied, without encoding them again,
-    and keep their position relative to the frames; so are chapters, attached files and metadata. What a file
-    of `output`'s suffix can't hold is left out, with a warning. `output` is replaced once the video is whole.
+    Sound that a file of `output`'s suffix can't hold is encoded: PCM as PCM, other sound as AAC. That, and
+    what can't be written at all, is told in a line.
 
     Raises:
-        UserError: the segments aren't this video's, a file of `output`'s suffix can't hold H.264 or this
-            sound, or it can't be written.
+        UserError: such a file can't hold H.264.
     """
-    muxer = MUXERS.get(output.suffix.lower())
-    if muxer is None:
-        raise UserError(f"{output}: can't hold H.264; choose a name that ends in {', '.join(MUXERS)}")
+    muxer = _muxer(output)
+    ways: dict[int, str | None] = {}
+    left_out = []
+    with open_video(source) as (original, _):
+        for stream in original.streams:
+            if stream.type == "video" and not stream.disposition & Disposition.attached_pic:
+                continue  # the frames; players show no second video
+            if stream.type == "data" and ("timecode" in stream.metadata or original.chapters()):
+                continue  # FFmpeg writes it from the metadata and the chapters
+            codec = stream.codec_context.name if stream.codec_context else "an unknown codec"
+            way = next((way for way in (None, *_encoders(stream)) if _can_hold(muxer, stream, way)), "none")
+            if way == "none":
+                left_out.append(f"{stream.type} ({codec})")
+                continue
+            ways[stream.index] = way
+            if way:
+                logger.warning("%s: encodes the sound (%s) as %s, as it can't hold that", output, codec, way)
+    if left_out:
+        logger.warning("%s: left out %s, which it can't hold", output, ", ".join(left_out))
+    return ways
+
+
+def join_segments(
+    segments: Sequence[Path],
+    source: Path,
+    info: VideoInfo,
+    output: Path,
+    ways: Mapping[int, str | None] | None = None,
+) -> None:
+    """Write a video with the frames of `segments`, and all else of `source` (described by `info`).
+
+    Each frame appears when its original does. Sound and subtitles are copied and keep their position relative
+    to the frames, as far as such a file can hold them (`ways`, by default :func:`plan_tracks`); so are
+    chapters, attached files and metadata. `output` is replaced once the video is whole.
+
+    Raises:
+        UserError: the segments aren't this video's, a file of `output`'s suffix can't hold H.264, or it can't
+            be written.
+    """
+    muxer = _muxer(output)
+    ways = plan_tracks(source, output) if ways is None else ways
     with (
         _told_in_a_line(output),
         open_video(source) as (original, pictures),
@@ -60,8 +98,18 @@ def join_segments(segments: Sequence[Path], source: Path, info: VideoInfo, outpu
         video.metadata.update(_texts(pictures.metadata))
         container.metadata.update(_texts(original.metadata))
         _add_chapters(container, original)
-        tracks = _add_tracks(container, original, output)
-        mux(container, _video_packets(segments, info, video), _other_packets(original, tracks))
+        tracks = {index: _add_track(container, original.streams[index], way) for index, way in ways.items()}
+        refused = mux(
+            container, _video_packets(segments, info, video), _other_packets(original, tracks, ways)
+        )
+    if refused:
+        logger.warning("%s: left out %d damaged packets of sound or subtitles", output, refused)
+
+
+def _muxer(output: Path) -> str:
+    if muxer := MUXERS.get(output.suffix.lower()):
+        return muxer
+    raise UserError(f"{output}: can't hold H.264; choose a name that ends in {', '.join(MUXERS)}")
 
 
 def _options(original: InputContainer, muxer: str) -> dict[str, str]:
@@ -83,52 +131,51 @@ def _told_in_a_line(output: Path) -> Iterator[None]:
     except av.FFmpegError as error:
         raise UserError(
             f"{output}: can't be written ({error.strerror}); if its disk has space and its folder may be "
-            f"written to, choose another of {', '.join(MUXERS)}, or convert the sound to AAC"
+            f"written to, choose another of {', '.join(MUXERS)}"
         ) from error
 
 
-def _add_tracks(container: OutputContainer, original: InputContainer, output: Path) -> Mapping[int, Stream]:
-    """Add a stream for each of the original's but its frames, by its index there, and begin to write."""
-    tracks: dict[int, Stream] = {}
-    left_out = []
-    for stream in original.streams:
-        if stream.type == "video" and not stream.disposition & Disposition.attached_pic:
-            continue  # the frames; players show no second video
-        if stream.type == "data" and ("timecode" in stream.metadata or original.chapters()):
-            continue  # FFmpeg writes it from the metadata and the chapters
-        codec = stream.codec_context.name if stream.codec_context else "an unknown codec"
-        holds_files = container.format.name == "matroska"
-        known = bool(stream.codec_context)
-        if stream.type in ("attachment", "video"):  # as a track of a Matroska file, a cover would be a video
-            known = holds_files == (stream.type == "attachment")
-        try:
-            if not known or (stream.type == "subtitle" and codec not in container.supported_codecs):
-                raise ValueError(codec)
-            copy = container.add_stream_from_template(stream)
-        except ValueError as error:
-            if stream.type == "audio" and stream.codec_context:
-                raise _cannot_hold(output, original) from error
-            left_out.append(f"{stream.type} ({codec})")
-            continue
-        copy.disposition = stream.disposition
-        copy.metadata.update(_texts(stream.metadata))
-        if stream.type != "attachment":  # which has no packets
-            tracks[stream.index] = copy
-    if left_out:
-        logger.warning("%s: left out %s, which it can't hold", output, ", ".join(left_out))
+def _encoders(stream: Stream) -> Sequence[str]:
+    """Encoders for sound that a file can't hold as it is: without loss where it has none."""
+    if not isinstance(stream, AudioStream) or not stream.codec_context:
+        return []
+    if stream.codec_context.name.startswith(("pcm", "s302m")):
+        return ["pcm_s24le" if stream.codec_context.format.bits > 16 else "pcm_s16le", "aac"]
+    return ["aac"]
+
+
+def _can_hold(muxer: str, stream: Stream, way: str | None) -> bool:
+    """Whether a file can hold a stream, copied or encoded."""
+    if stream.type in ("attachment", "video"):  # as a track of a Matroska file, a cover would be a video
+        return (muxer == "matroska") == (stream.type == "attachment")
+    if not stream.codec_context:
+        return False
     try:
-        container.start_encoding()
-    except ValueError as error:  # also FFmpeg's for a wrong argument, but not for a full disk
-        raise _cannot_hold(output, original) from error
-    return tracks
+        with av.open(io.BytesIO(), "w", format=muxer) as container:
+            if stream.type == "subtitle" and stream.codec_context.name not in container.supported_codecs:
+                return False
+            _add_track(container, stream, way)
+            container.start_encoding()
+    except (ValueError, av.FFmpegError):
+        return False
+    return True
 
 
-def _cannot_hold(output: Path, original: InputContainer) -> UserError:
-    codecs = ", ".join(sound.codec_context.name for sound in original.streams.audio if sound.codec_context)
-    return UserError(
-        f"{output}: can't hold this video's sound ({codecs}) as it is; choose another of "
-        f"{', '.join(MUXERS)}, or convert the sound to AAC"
-    )
+def _add_track(container: OutputContainer, stream: Stream, way: str | None) -> Stream:
+    copy: Stream
+    if way is None:
+        copy = container.add_stream_from_template(stream)
+    else:
+        assert isinstance(stream, AudioStream), "only sound is encoded"
+        sound = stream.codec_context
+        rates, layout = Codec(way, "w").audio_rates or [sound.sample_rate], sound.layout.name
+        if "channels" in layout:  # the file tells their number alone
+            layout = f"{sound.layout.nb_channels}c"
+        rate = min(rates, key=lambda rate: abs(rate - sound.sample_rate))
+        copy = container.add_stream(way, rate=rate, layout=layout)
+    copy.disposition = stream.disposition
+    copy.metadata.update(_texts(stream.metadata))
+    return copy
 
 
 def _add_chapters(container: OutputContainer, original: InputContainer) -> None:
@@ -163,38 +210,38 @@ def _video_packets(segments: Sequence[Path], info: VideoInfo, video: VideoStream
         )
 
 
-def _other_packets(original: InputContainer, tracks: Mapping[int, Stream]) -> Iterator[Packet]:
+def _other_packets(
+    original: InputContainer, tracks: Mapping[int, Stream], ways: Mapping[int, str | None]
+) -> Iterator[Packet]:
     """Packets of tracks, as far as they can be read, with times from the start of the first stream."""
-    if not tracks:  # without arguments, demux() takes all streams
+    streams = [original.streams[index] for index in tracks]
+    with_packets = [stream for stream in streams if stream.type != "attachment"]
+    if not with_packets:  # without arguments, demux() takes all streams
         return
     start = origin(original)
-    packets = demux(original, *(original.streams[index] for index in tracks))
-    for packet in _forward(filter(_has_content, packets)):
+    for packet in filter(_has_content, demux(original, *with_packets)):
         shift = round(start / packet.time_base)
-        packet.stream = tracks[packet.stream_index]
         packet.dts = packet.dts - shift if packet.dts is not None else None
         packet.pts = packet.pts - shift if packet.pts is not None else None
-        yield packet
-
-
-def _forward(packets: Iterable[Packet]) -> Iterator[Packet]:
-    """Packets without those that a clock's reset put at times which their stream had already reached.
-
-    Without a reset, packets may share a time: Matroska's milliseconds are longer than TrueHD's packets.
-    """
-    latest: dict[int, float] = {}
-    behind = set()
-    for packet in packets:
-        track = packet.stream_index
-        reached = latest.get(track, -math.inf)
-        dts = reached if packet.dts is None else packet.dts
-        if dts < reached:
-            behind.add(track)
-        elif dts > reached:
-            behind.discard(track)
-        if track not in behind:
-            latest[track] = dts
+        if ways[packet.stream_index]:
+            yield from _encoded(packet.stream, packet, tracks[packet.stream_index])
+        else:
+            packet.stream = tracks[packet.stream_index]
             yield packet
+    for stream in with_packets:
+        if ways[stream.index]:
+            yield from _encoded(stream, None, tracks[stream.index])
+
+
+def _encoded(stream: Stream, packet: Packet | None, track: Stream) -> Iterator[Packet]:
+    """The sound of a packet, or what codecs keep (None), encoded, but for what is damaged."""
+    assert isinstance(stream, AudioStream)
+    assert isinstance(track, AudioStream)
+    with suppress(av.FFmpegError, ValueError):
+        for frame in stream.codec_context.decode(packet):
+            yield from track.encode(frame)
+        if packet is None:
+            yield from track.encode(None)
 
 
 def _has_content(packet: Packet) -> bool:

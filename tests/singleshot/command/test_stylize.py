@@ -38,7 +38,8 @@ def frames_of(path):
         return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
 
 
-def test_pictures_and_videos_in_one_go():
+def test_pictures_and_videos_in_one_go(monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)  # a limit for servers
     stylize_inputs(["ink"], ["photo.png", "film.mp4"], Path("out"), OPTIONS)
     assert sorted(path.name for path in Path("out").iterdir()) == ["film.mp4", "photo.png"]
     with Image.open("out/photo.png") as result, Image.open("photo.png") as photo:
@@ -102,7 +103,7 @@ def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch):
         return write(*arguments)
 
     monkeypatch.setattr(module, "write_segment", fail_at_the_third)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(UserError, match=r"film.mp4: OSError: no space left"):
         stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
     assert not Path("out/film.mp4").exists()
     stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
@@ -110,6 +111,14 @@ def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch):
     stylize_inputs(["ink"], ["film.mp4"], Path("whole"), OPTIONS)
     assert Path("out/film.mp4").read_bytes() == Path("whole/film.mp4").read_bytes()
     assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
+
+
+def test_what_a_film_loses_is_told_before_its_first_frame(monkeypatch, caplog):
+    make_video(Path("film.avi"), sound=["adpcm_ms"])
+    monkeypatch.setattr(module, "write_segment", lambda *_: 1 / 0)
+    with pytest.raises(UserError, match=r"(?s)film.avi: ZeroDivisionError.*film.mp4: ZeroDivisionError"):
+        stylize_inputs(["ink"], ["film.avi", "film.mp4"], Path("out"), OPTIONS)
+    assert "out/film.mkv: encodes the sound (adpcm_ms) as aac" in caplog.text
 
 
 def test_what_is_damaged_does_not_keep_the_rest_from_being_written():

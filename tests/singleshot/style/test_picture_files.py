@@ -18,6 +18,7 @@ from singleshot.errors import UserError
 from singleshot.io import images
 from singleshot.io.colour_profiles import from_srgb, to_srgb
 from singleshot.io.images import read_animation
+from singleshot.style import picture_files
 from singleshot.style.apply.light import bounded
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.picture_files import stylize_pictures, stylize_stream
@@ -164,6 +165,20 @@ def test_a_picture_that_cannot_be_encoded_costs_no_other(network, tmp_path, monk
         run(network, tmp_path / "in/b.jpg", tmp_path / "file")
 
 
+def test_any_error_costs_one_picture(network, tmp_path, monkeypatch):
+    for name in ("a.png", "b.png", "c.png"):
+        save(tmp_path / "in" / name)
+    read = picture_files.read_picture
+
+    def failing(source):
+        return read(source) if source.name != "b.png" else {}["MissingCode"]
+
+    monkeypatch.setattr(picture_files, "read_picture", failing)
+    with pytest.raises(UserError, match=r"1 of 3 .*\n.*in/b.png: KeyError: 'MissingCode'"):
+        run(network, tmp_path / "in", tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.png", "c.png"]
+
+
 def test_damaged_exif_costs_nothing_but_itself(network, tmp_path, monkeypatch, caplog):
     exif = Image.Exif()
     exif[ExifTags.Base.Artist] = "Ada"
@@ -289,6 +304,25 @@ def test_texts_are_kept(network, tmp_path, name):
         if name == "a.jpg":
             assert image.info["comment"] == b"by Ada"
             assert image.info["photoshop"][0x0404].endswith(b"Hello")
+
+
+def test_what_is_left_out_is_cut_from_xmp_and_said(network, tmp_path, caplog):
+    promises = (
+        b'<rdf:Description GCamera:MotionPhoto="1" hdrgm:Version="1.0" dc:creator="Ada">'
+        b"<Container:Directory><rdf:Seq><rdf:li/></rdf:Seq></Container:Directory></rdf:Description>"
+    )
+    (target,) = run(network, save(tmp_path / "a.jpg", xmp=promises), tmp_path / "out")
+    assert "left out its film or gain map" in caplog.text
+    with Image.open(target) as image:
+        assert image.info["xmp"] == b'<rdf:Description dc:creator="Ada"></rdf:Description>'
+
+
+def test_hdr_becomes_sdr_and_that_is_said(network, tmp_path, caplog):
+    told = PngInfo()
+    told.add(b"cICP", bytes((9, 16, 0, 1)))
+    (target,) = run(network, save(tmp_path / "a.png", pnginfo=told), tmp_path / "out")
+    assert "a.png: is HDR (PQ), mapped to SDR" in caplog.text
+    assert b"cICP" not in target.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["a.heic", "a.avif", "a.jp2", "a.bmp", "a.gif", "a.mpo"])
