@@ -26,7 +26,7 @@ def bounded(original: Frame, result: Frame) -> Frame:
     wide. Then each pixel is darkened that is brighter than SHADOWS times what is around it in the original.
     A result that equals its original stays the same.
     """
-    luma, own = _luma(original), _luma(result)
+    luma, own = grey(original), grey(result)
     low, high = float(luma.min()), float(luma.max())
     margin = (CONTRAST - 1) / 2 * (high - low)
     bounds = max(low - margin, 0.0), min(high + margin, 255.0)
@@ -36,7 +36,7 @@ def bounded(original: Frame, result: Frame) -> Frame:
         scale = (upper - lower) / max(lightest - darkest, 1)
         levels = lower + (np.arange(256) - darkest) * scale
         result = cv2.LUT(result, levels.round().clip(0, 255).astype(np.uint8)).astype(np.uint8, copy=False)
-        own = _luma(result)
+        own = grey(result)
     around = SHADOWS * cv2.dilate(luma, WINDOW).astype(np.float32)
     share = around / np.maximum(cv2.dilate(own, WINDOW), 1)
     if share.min() >= 1:
@@ -44,5 +44,6 @@ def bounded(original: Frame, result: Frame) -> Frame:
     return (result * np.minimum(share, 1)[..., None]).round().astype(np.uint8)
 
 
-def _luma(frame: Frame) -> NDArray[np.uint8]:
+def grey(frame: Frame) -> NDArray[np.uint8]:
+    """Luma (height, width) of a frame."""
     return cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY).astype(np.uint8, copy=False)

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from singleshot.io.images import LUMA, Frame, read_rgb
+from singleshot.io.images import Frame, luma, read_rgb
 from singleshot.style.apply.light import bounded
 from singleshot.style.apply.stylize import StylizeSettings
 
@@ -47,11 +47,11 @@ def read_mask(path: Path, *, invert: bool) -> str:
     Raises:
         UserError: the file is missing or no picture.
     """
-    luma = np.tensordot(np.array(LUMA, np.float32), read_rgb(path, background="black").numpy(), 1)
-    height, width = luma.shape
+    grey = luma(read_rgb(path, background="black"))[0].numpy()
+    height, width = grey.shape
     scale = min(1.0, MASK_PX / max(height, width))
     size = max(1, round(scale * width)), max(1, round(scale * height))
-    small = cv2.resize(1 - luma if invert else luma, size, interpolation=cv2.INTER_AREA)
+    small = cv2.resize(1 - grey if invert else grey, size, interpolation=cv2.INTER_AREA)
     buffer = io.BytesIO()
     Image.fromarray((small * 255).round().clip(0, 255).astype(np.uint8)).save(buffer, "PNG")
     return base64.b64encode(buffer.getvalue()).decode()

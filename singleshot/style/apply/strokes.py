@@ -65,7 +65,7 @@ def brought_up(photo: Tensor, small: Tensor, stylized: Tensor) -> Iterator[tuple
     """
     _, height, width = photo.shape
     _, h, w = small.shape
-    model = _local_model(_luma(small), _pixels(stylized))
+    model = _local_model(_luma(_pixels(to_float(small))), _pixels(stylized))
     rows = max(1, BAND_PX // width)
     for top in range(0, height, rows):
         bottom = min(top + rows, height)
@@ -80,7 +80,7 @@ def brought_up(photo: Tensor, small: Tensor, stylized: Tensor) -> Iterator[tuple
             flags=cv2.INTER_CUBIC | cv2.WARP_INVERSE_MAP,
             borderMode=cv2.BORDER_REPLICATE,
         )
-        band = a_b[..., 1:] + a_b[..., :1] * _luma(photo[:, top:bottom])[..., None]
+        band = a_b[..., 1:] + a_b[..., :1] * _luma(_pixels(to_float(photo[:, top:bottom])))[..., None]
         yield top, torch.from_numpy(band.clip(0, 1)).permute(2, 0, 1)
 
 
@@ -102,7 +102,7 @@ def _local_model(luma: NDArray[np.float32], stylized: NDArray[np.float32]) -> ND
 
     a is the slope of the stylised luma over windows; b is exact, so that the small picture is unchanged.
     """
-    y = stylized @ np.array(LUMA, np.float32)
+    y = _luma(stylized)
 
     def mean(values: NDArray[np.float32]) -> NDArray[np.float32]:
         return cv2.blur(values, (2 * RADIUS + 1, 2 * RADIUS + 1)).astype(np.float32, copy=False)
@@ -113,9 +113,9 @@ def _local_model(luma: NDArray[np.float32], stylized: NDArray[np.float32]) -> ND
     return np.concatenate([a, stylized - a * luma[..., None]], axis=-1)
 
 
-def _luma(picture: Tensor) -> NDArray[np.float32]:
-    """Luma (H, W) in [0, 1] of a picture (3, H, W)."""
-    return _pixels(to_float(picture)) @ np.array(LUMA, np.float32)
+def _luma(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Luma (H, W) of a picture (H, W, 3)."""
+    return pixels @ np.array(LUMA, np.float32)
 
 
 def _pixels(picture: Tensor) -> NDArray[np.float32]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from singleshot.errors import UserError, is_out_of_memory
-from singleshot.io.images import LUMA
+from singleshot.io.images import luma
 from singleshot.style.apply.strokes import brought_up, scaled_down, small_size
 from singleshot.style.apply.tiling import Tile, free_memory, stylized_bands, to_float
 from singleshot.style.precision import Precision, autocast, channels_last, resolve
@@ -164,6 +164,5 @@ def _whole(network: TransformerNet, batch: Tensor) -> Tensor | None:
 def _mixed(photo: Tensor, stylized: Tensor, settings: StylizeSettings) -> Tensor:
     if settings.preserve_color:
         # Y has the coefficient 1 in R, G and B, so replacing Y alone adds its difference to all three.
-        luma = torch.tensor(LUMA, device=photo.device).view(1, 3, 1, 1)
-        stylized = photo + ((stylized - photo) * luma).sum(dim=1, keepdim=True)
+        stylized = photo + luma(stylized - photo)
     return torch.lerp(photo, stylized, settings.strength).clamp(0, 1)

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import interpolate
 
 from singleshot.errors import UserError
-from singleshot.io.images import LUMA, middle, read_rgb
+from singleshot.io.images import luma, middle, read_rgb
 from singleshot.random_streams import stream
 
 ARCHIVE = "photos.zip"
@@ -136,7 +136,7 @@ def _part(photo: Tensor, size: int, generator: Generator) -> Tensor:
 def _jittered(picture: Tensor, generator: Generator) -> Tensor:
     brightness, contrast, saturation = (_uniform(*JITTER, generator) for _ in range(3))
     picture = picture * brightness
-    grey = (picture * torch.tensor(LUMA).view(3, 1, 1)).sum(dim=0, keepdim=True)
+    grey = luma(picture)
     picture = grey + saturation * (picture - grey)
     mean = grey.mean()
     return (mean + contrast * (picture - mean)).clamp(0, 1)

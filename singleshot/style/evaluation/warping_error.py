@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from singleshot.errors import UserError
 from singleshot.io.images import Frame
-from singleshot.style.video.smoothing import MIN_SIDE, Flow, grey, optical_flow, targets, warp
+from singleshot.style.apply.light import grey
+from singleshot.style.video.smoothing import MIN_SIDE, Flow, optical_flow, targets, warp
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from singleshot.io.images import Frame
+from singleshot.style.apply.light import grey
 
 Grey = NDArray[np.uint8]
 """A frame without its colours, (height, width)."""
@@ -30,11 +31,6 @@ def optical_flow(frame: Grey, other: Grey, preset: int = cv2.DISOPTICAL_FLOW_PRE
     """
     search = cv2.DISOpticalFlow.create(preset)
     return search.calc(frame, other, None)  # type: ignore[call-overload]  # no first guess
-
-
-def grey(frame: Frame) -> Grey:
-    """The frame without its colours."""
-    return cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY).astype(np.uint8, copy=False)
 
 
 def warp(

@@ -3,12 +3,12 @@ import numpy as np
 import pytest
 from moving_scenes import pan, smooth_noise
 
+from singleshot.style.apply.light import grey
 from singleshot.style.evaluation.warping_error import warping_error
 from singleshot.style.video.smoothing import (
     HISTORY,
     LEAD,
     TOLERANCE,
-    grey,
     optical_flow,
     smooth,
     targets,
