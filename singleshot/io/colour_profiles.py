@@ -42,11 +42,7 @@ class Coding(NamedTuple):
 
     def __str__(self) -> str:
         is_hdr = self.transfer in HDR.values()
-        return (
-            f"is HDR ({self.transfer}), mapped to SDR"
-            if is_hdr
-            else "has colours other than sRGB, mapped to it"
-        )
+        return f"is HDR ({self.transfer}), mapped to SDR" if is_hdr else "has other colours, mapped to sRGB"
 
     def in_srgb(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """The same colours (H, W, 3) in sRGB, as far as it has them; of HDR, light up to a white sheet's."""
@@ -82,8 +78,10 @@ def coding_of(info: Mapping[Any, Any]) -> Coding | None:
     if codes := info.get("cicp"):
         coding = Coding(WIDE.get(codes[0], BT709), TRANSFERS.get(codes[1], "sRGB"))
     else:
-        exponent = 1 / (info.get("gamma") or 1 / 2.2)
-        numbers = Coding(info.get("chromaticity", BT709), "sRGB" if abs(exponent - 2.2) < 0.05 else exponent)
+        exponent, points = 1 / (info.get("gamma") or 1 / 2.2), info.get("chromaticity", BT709)
+        if points[1] <= 0 or abs(np.linalg.det(_points(points)[:, 1:])) < 0.01:  # no triangle, e.g. all 0
+            points = BT709
+        numbers = Coding(points, "sRGB" if abs(exponent - 2.2) < 0.05 else exponent)
         coding = Coding(BT709, "sRGB") if "srgb" in info else numbers
     is_srgb = coding.transfer == "sRGB" and np.allclose(coding.chromaticities, BT709, atol=2e-3)
     return None if is_srgb or info.get("icc_profile") else coding
@@ -91,10 +89,14 @@ def coding_of(info: Mapping[Any, Any]) -> Coding | None:
 
 def _to_xyz(chromaticities: tuple[float, ...]) -> NDArray[np.float64]:
     """Matrix from light of red, green and blue to XYZ, with Y = 1 for white."""
+    white, primaries = np.split(_points(chromaticities), [1], axis=1)
+    return primaries * np.linalg.solve(primaries, white[:, 0] / white[1])
+
+
+def _points(chromaticities: tuple[float, ...]) -> NDArray[np.float64]:
+    """x, y and z (3, 4) of white, red, green and blue."""
     x, y = np.reshape(chromaticities, (4, 2)).T
-    white, *colours = np.stack([x / y, np.ones(4), (1 - x - y) / y], axis=1)
-    primaries = np.stack(colours, axis=1)
-    return primaries * np.linalg.solve(primaries, white)
+    return np.stack([x, y, 1 - x - y])
 
 
 def to_srgb(picture: Image.Image, icc: bytes | None) -> Image.Image:

@@ -142,8 +142,9 @@ def encoded(light):
         ({"cICP": bytes((9, 18, 0, 1))}, (0.75, 0.63, 0.38), (1, 100 / 203, 26 / 203)),
         ({"gAMA": struct.pack(">I", 100_000)}, (1, 0.5, 0.1), (1, 0.5, 0.1)),
         ({"gAMA": struct.pack(">I", 45_455)}, (1,), (1,)),
+        ({"cHRM": bytes(32)}, (1, 0.5), (1, 0.2140)),
     ],
-    ids=["PQ", "HLG", "linear", "rounded"],
+    ids=["PQ", "HLG", "linear", "rounded", "nonsense"],
 )
 def test_light_that_codes_or_numbers_tell_is_shown_in_srgb(chunks, levels, lights):
     greys = np.round(255 * np.array(levels))[None, :, None].repeat(3, 2).astype(np.uint8)
