@@ -17,8 +17,7 @@ GRACE_SECONDS = 15.0
 
 def this_process() -> str:
     """A name of this process that no other process has, on any machine and at any time."""
-    process = psutil.Process()
-    return f"{os.uname().nodename}:{process.pid}:{process.create_time():.0f}"
+    return f"{os.uname().nodename}:{os.getpid()}:{_started(os.getpid())}"
 
 
 def is_alive(name: str) -> bool:
@@ -26,12 +25,17 @@ def is_alive(name: str) -> bool:
     host, _, rest = name.partition(":")
     if host != os.uname().nodename:
         return True
-    pid, _, created = rest.partition(":")
+    pid, _, started = rest.partition(":")
     try:
-        process = psutil.Process(int(pid))
-        return f"{process.create_time():.0f}" == created and _runs(process)
-    except (psutil.Error, ValueError):
+        return _started(int(pid)) == started and _runs(psutil.Process(int(pid)))
+    except (OSError, psutil.Error, ValueError):
         return False
+
+
+def _started(pid: int) -> str:
+    """When a process started: the boot, and ticks since then. A stepped clock changes times of day."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    return f"{boot}:{Path(f'/proc/{pid}/stat').read_bytes().rpartition(b')')[2].split()[19].decode()}"
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from waiting import PATIENCE_S, wait_until
 
-from pipelines.engine.processes import ends_with_its_parents, interrupted_later
+from pipelines.engine.processes import ends_with_its_parents, interrupted_later, is_alive, this_process
 
 ROOT = Path(__file__).parents[2]
 CHILD = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(10000)'], start_new_session=True)"
@@ -64,6 +64,16 @@ def start(command, stderr=None, **environment):
         text=True,
         start_new_session=True,
     )
+
+
+def test_a_process_keeps_its_name_when_the_clock_is_stepped(monkeypatch):
+    """As on a laptop that wakes up; psutil works out the time of day at which a process started."""
+    name = this_process()
+    assert is_alive(name)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: 2.0)
+    assert is_alive(name)
+    assert this_process() == name
+    assert not is_alive(name.replace(f":{os.getpid()}:", ":1:"))
 
 
 @pytest.mark.parametrize("how", ["killed", "done"])
