@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 SHOWN_CELLS = "tags.kind = 'cell' and tags.current = 'yes'"
 """Filter of both views: not the run of the stage as a whole, nor cells that the last sweep was without."""
+OUR_TAGS = {"kind", "driver", "profile"}
+"""Tags of every run that is made here; a person's own run may have the tag `stage`, too."""
 LARGEST_ARTIFACT_BYTES = 1_000_000
 """Larger files of a cell (weights, data sets) stay in the stage's outs, under DVC."""
 SHOWN = (".html", ".csv", ".png", ".jpg", ".mp4")
@@ -125,8 +127,9 @@ class Tracker(Recorder):
         self._experiment_id = experiment_id
         self._stage = stage
         self._profile = profile
-        found = client.search_runs([experiment_id], f"tags.stage = '{stage}'", max_results=MOST_RUNS)
-        self._runs = {run.data.tags["cell"]: run for run in found if run.data.tags["kind"] == "cell"}
+        staged = client.search_runs([experiment_id], f"tags.stage = '{stage}'", max_results=MOST_RUNS)
+        found = [run for run in staged if run.data.tags.keys() >= OUR_TAGS]
+        self._runs = {run.data.tags["cell"]: run for run in found if "cell" in run.data.tags}
         for run in found:
             if run.info.status == "RUNNING" and not is_alive(run.data.tags["driver"]):
                 client.set_terminated(run.info.run_id, "KILLED")

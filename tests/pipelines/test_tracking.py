@@ -224,7 +224,8 @@ def test_only_runs_of_dead_drivers_are_closed(config):
     dead, living, elsewhere = f"{os.uname().nodename}:4194999:1", this_process(), "another:1:1"
     for driver, stage in ((dead, "train"), (living, "train"), (elsewhere, "train"), (dead, "sizes")):
         tags = {"driver": driver, "stage": stage, "kind": "cell", "cell": f"{stage} by {driver}"}
-        client().create_run(experiment, tags=tags)
+        client().create_run(experiment, tags={**tags, "profile": "paper"})
+    client().create_run(experiment, tags={"stage": "train", "kind": "a person's own"})
     with tracking(config, "train", "paper"):
         pass
     assert [run.data.tags["cell"] for run in cell_runs() if run.info.status == "KILLED"] == [
