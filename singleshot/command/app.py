@@ -3,7 +3,6 @@
 Commands themselves import the modules that import PyTorch, so that `--help` and completion don't wait.
 """
 
-import dataclasses
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -173,14 +172,14 @@ def evaluate(
 
 
 def _where(given: str | None, own: "Environment | None") -> "Environment":
-    from singleshot.rl.environments import Environment, FileEnvironment
+    from singleshot.rl.environments import Environment
 
     own = own or Environment(None)
     if not given:
         return own
-    if isinstance(own, FileEnvironment):
-        dataclasses.replace(own, id=given.rpartition(":")[2]).check()
-    return Environment(given, own.kwargs, own.time_limit, own.reference_returns)
+    if own.kwargs:
+        print(f"{given} is made without the arguments that the file gives: {', '.join(own.kwargs)}")
+    return Environment(given, {}, own.time_limit, own.reference_returns)
 
 
 def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -> None:

@@ -1,10 +1,13 @@
 """The range of actions. Networks act within [-1, 1]; an environment or a robot has bounds of its own."""
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from singleshot.errors import must_be
 
 TOLERANCE = 1e-5
 """How far beyond its bounds an action may be: enough for float32 rounding, but not for another range."""
@@ -16,6 +19,12 @@ class ActionBounds:
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        right = all(-math.inf < low < high < math.inf for low, high in zip(self.low, self.high, strict=True))
+        must_be(
+            "a lowest and a larger highest value for each coordinate", right, bounds=(self.low, self.high)
+        )
 
     @classmethod
     def unit(cls, size: int) -> Self:

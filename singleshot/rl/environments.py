@@ -1,6 +1,7 @@
 """Environments in which agents act: Gymnasium's, those of other packages, or one's own; and D4RL's score."""
 
 import logging
+import math
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,14 +11,15 @@ from typing import Annotated, Any, TypeVar
 import gymnasium
 import mujoco
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from gymnasium.spaces import Box
 from gymnasium.wrappers import RescaleAction
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from singleshot.errors import UserError, in_a_line, shown
+from singleshot.errors import UserError, in_a_line, must_be, shown
 from singleshot.rl.actions import ActionBounds
+
 
 Return = TypeVar("Return", float, NDArray[np.floating])
 Env = gymnasium.Env[NDArray[np.float64], NDArray[np.float32]]
@@ -33,10 +35,15 @@ class Environment:
     losses on data that they were not trained on."""
     kwargs: Mapping[str, bool | int | float | str] = field(default_factory=dict)
     """Arguments of the environment, by name."""
-    time_limit: Annotated[int, Ge(1)] | None = None
+    time_limit: Annotated[int, Ge(1), Le(1_000_000)] | None = None
     """Number of steps after which an episode is cut; with null, the environment's own."""
     reference_returns: tuple[float, float] | None = None
     """Mean returns of a random policy and of an expert: scores 0 and 100. With null, scores are returns."""
+
+    def __post_init__(self) -> None:
+        low, high = self.reference_returns or (0, 1)
+        wanted = "null, or a random policy's mean return and an expert's, which is larger"
+        must_be(wanted, -math.inf < low < high < math.inf, reference_returns=self.reference_returns)
 
     @property
     def name(self) -> str:
@@ -57,19 +64,20 @@ class Environment:
 
 @dataclass(frozen=True)
 class FileEnvironment(Environment):
-    """An environment that only a file names, by a module to import or with texts as arguments.
+    """An environment that only a file names, by a module to import, or with texts or large numbers.
 
-    A file of weights is data. Its user decides which code runs, so this environment isn't made unless the
-    user has imported the module already.
+    A file of weights is data. Its user decides which code runs, and for how long, so this environment isn't
+    made unless the user has imported the module already.
     """
 
     def check(self) -> None:
         """Raise a :class:`UserError` if making the environment would follow the file further than that."""
         for name, value in self.kwargs.items():
-            if isinstance(value, str):
+            if not _is_harmless(value):
                 raise UserError(
                     f"environment {self.id}: a file gives it {name}={shown(value)}, and texts may name other "
-                    "files or modules; if you trust the file, make the environment, for Agent.evaluate"
+                    "files or modules, large numbers take without end; if you trust the file, make the "
+                    "environment, for Agent.evaluate"
                 )
         module = str(self.id).rpartition(":")[0]
         if module and module not in sys.modules:
@@ -79,6 +87,11 @@ class FileEnvironment(Environment):
             )
 
 
+def _is_harmless(argument: float | str) -> bool:
+    """Whether a file may give it: no text, and no number that takes without end, e.g. as `frame_skip`."""
+    return not isinstance(argument, str) and abs(argument) <= 1000
+
+
 def environment_in_file(description: Any) -> Environment | None:
     """The environment that a file's metadata describe, as `asdict` writes it; None if they have none.
 
@@ -86,7 +99,7 @@ def environment_in_file(description: Any) -> Environment | None:
         ValueError: it is no description of an environment.
     """
     found = TypeAdapter(Environment | None).validate_python(description)
-    if found and (":" in str(found.id) or any(isinstance(each, str) for each in found.kwargs.values())):
+    if found and (":" in str(found.id) or not all(map(_is_harmless, found.kwargs.values()))):
         return FileEnvironment(**vars(found))
     return found
 

@@ -1,6 +1,7 @@
 import importlib
 import json
 import logging
+import math
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -121,6 +122,7 @@ READERS = pytest.mark.parametrize("read", [in_agent, in_graph, in_episode])
     [
         (Environment("from_a_file:Own-v0"), "from_a_file"),
         (Environment("Hopper-v5", {"xml_file": "robot.xml"}), "xml_file"),
+        (Environment("Hopper-v5", {"frame_skip": 10**9}), "frame_skip"),
     ],
 )
 def test_a_file_that_is_data_runs_no_code_and_names_no_other_file(
@@ -132,6 +134,17 @@ def test_a_file_that_is_data_runs_no_code_and_names_no_other_file(
     with pytest.raises(UserError, match=named):
         make_environment(read(tmp_path, environment))
     assert "from_a_file" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [{"time_limit": 10**15}, {"reference_returns": [5.0, 5.0]}, {"reference_returns": [0.0, math.nan]}],
+)
+def test_numbers_of_a_file_have_bounds(numbers):
+    with pytest.raises(ValueError, match=next(iter(numbers))):
+        environment_in_file({"id": "Hopper-v5", **numbers})
+    with pytest.raises(UserError, match=r"bounds is \(\(1.0,\), \(-1.0,\)\); give"):
+        ActionBounds((1.0,), (-1.0,))
 
 
 @READERS
