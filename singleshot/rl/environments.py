@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 import gymnasium
-import mujoco
 import numpy as np
 from annotated_types import Ge, Le
 from gymnasium.spaces import Box
@@ -20,6 +20,15 @@ from pydantic import TypeAdapter
 from singleshot.errors import UserError, in_a_line, must_be, shown
 from singleshot.rl.actions import ActionBounds
 
+try:
+    import mujoco
+except Exception as error:  # whatever the OpenGL that the variable names raises
+    if not (own := os.environ.get("MUJOCO_GL")):
+        raise
+    fix = "unset it, or install that OpenGL"
+    raise UserError(
+        f"MUJOCO_GL is {own}, by which MuJoCo can't be used ({in_a_line(error)}); {fix}"
+    ) from error
 
 Return = TypeVar("Return", float, NDArray[np.floating])
 Env = gymnasium.Env[NDArray[np.float64], NDArray[np.float32]]
