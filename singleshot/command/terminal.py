@@ -1,6 +1,7 @@
 """What commands share: how options and examples are declared, and how errors are told."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, TextIO
@@ -37,14 +38,23 @@ def resumable(how: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-class _WithoutSecrets:
-    """A stream of text that leaves out secrets of addresses, whatever is written to it."""
+_CONTROLS = re.compile(
+    r"\x1b(?!\[[\d;]*[mAK])|[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""What a terminal would obey, such as a new title or a cleared screen, and what it can't show.
+
+Not the colours of help, and what moves bars of progress."""
+
+
+class _Shown:
+    """A stream for people: of whatever is written to it, secrets are left out, and what files have of
+    controls is escaped."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(without_secrets(text))
+        return self._stream.write(_CONTROLS.sub(lambda found: ascii(found[0])[1:-1], without_secrets(text)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -55,7 +65,7 @@ def run(app: typer.Typer, told: Callable[[Exception], str | None] | None = None,
 
     `told` gives the line for errors of other kinds, or None.
     """
-    sys.stdout, sys.stderr = map(_WithoutSecrets, (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = map(_Shown, (sys.stdout, sys.stderr))
     group = typer.main.get_group(app)
     for command in (group, *group.commands.values()):
         for parameter in command.get_params(typer.Context(command)):

@@ -13,7 +13,6 @@ import typer
 from command_lines import assert_help_tells_all, assert_one_line, runner
 
 from singleshot.command import app as command_line
-from singleshot.errors import UserError
 from singleshot.export.model_files import open_network
 from singleshot.export.stylizers import StylizerName
 from singleshot.io.onnx_model import AgentScore
@@ -64,12 +63,23 @@ def test_an_agent_and_its_graph_play(run, agent, tmp_path):
     assert of_graph.splitlines()[-1] == f"in training: D4RL score 5.5 in its last evaluation, {mean}"
 
 
-def test_the_user_names_the_module_of_an_environment_not_the_file():
-    in_file = FileEnvironment("own:Own-v0", {"drag": 0.1})
+def test_an_environment_that_the_user_names_takes_no_arguments_of_the_file(capsys):
+    in_file = FileEnvironment("own:Own-v0", {"drag": 0.1}, 7)
     assert command_line._where(None, in_file) is in_file
-    assert command_line._where("own:Own-v0", in_file) == Environment("own:Own-v0", {"drag": 0.1})
-    with pytest.raises(UserError, match="xml_file"):
-        command_line._where("Hopper-v5", FileEnvironment("Hopper-v5", {"xml_file": "robot.xml"}))
+    assert command_line._where("own:Own-v0", in_file) == Environment("own:Own-v0", {}, 7)
+    assert "without the arguments that the file gives: drag" in capsys.readouterr().out
+
+
+def test_what_a_file_says_gives_the_terminal_no_orders():
+    """A title, a cleared screen, text from right to left, and half a character; not our colours and bars."""
+    code = (
+        "import typer; from singleshot.command.terminal import run; app = typer.Typer()\n"
+        r"said = '\x1b]0;title\x07 \x1b[2J \x9b2J \u202e \udce4' + ' \x1b[1mbold\x1b[0m \r50%\x1b[A é\t'"
+        "\napp.command('say')(lambda: print(said))\napp.command('other')(lambda: 1)\nrun(app, args=['say'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    shown = r"\x1b]0;title\x07 \x1b[2J \x9b2J \u202e \udce4" + " \x1b[1mbold\x1b[0m \r50%\x1b[A é\t\n"
+    assert done.stdout.decode() == shown
 
 
 def test_files_of_no_use_are_named_before_anything_is_played(run, agent, tmp_path, monkeypatch):
