@@ -113,7 +113,7 @@ class RemoteCellStore(CellStore):
         for name in sorted(names, key=step_of, reverse=True):
             if step_of(name) <= (ours.step if ours else -1):
                 return
-            if directory := self._get(f"checkpoints/{cell.digest}/{name}", functools.partial(_damage, name)):
+            if directory := self._get(f"checkpoints/{cell.digest}/{name}", functools.partial(_unlike, name)):
                 artifacts = directory / "artifacts"
                 for file in artifacts.rglob("*"):
                     if file.is_file():
@@ -178,8 +178,7 @@ def _unpack(packed: Path, directory: Path) -> str | None:
     return None
 
 
-def _damage(name: str, directory: Path) -> str | None:
-    """The name of a checkpoint whose file in `directory` it doesn't fit; None if it does."""
+def _unlike(name: str, directory: Path) -> str | None:
+    """The name of a checkpoint, unless its file in `directory` is what the name says."""
     file = directory / name
-    whole = file.is_file() and checkpoint_name(step_of(name), file.read_bytes()) == name
-    return None if whole else name
+    return None if file.is_file() and checkpoint_name(step_of(name), file.read_bytes()) == name else name

@@ -24,7 +24,8 @@ def whole_file(target: Path) -> Iterator[Path]:
     target.parent.mkdir(parents=True, exist_ok=True)
     beginning = f".{sha256_of_value(target.name)[:8]}"  # the name itself may be as long as names can be
     for left in target.parent.glob(f"{beginning}-*.partial"):
-        _remove_unless_in_use(left)
+        if left.is_file():
+            _remove_unless_in_use(left)
     partial = target.with_name(f"{beginning}-{secrets.token_hex(8)}.partial")
     with partial.open("xb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -36,13 +37,9 @@ def whole_file(target: Path) -> Iterator[Path]:
 
 
 def _remove_unless_in_use(partial: Path) -> None:
-    with suppress(OSError):  # BlockingIOError, if its writer lives
-        file = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            partial.unlink()
-        finally:
-            os.close(file)
+    with suppress(OSError), partial.open("rb") as file:  # BlockingIOError, if its writer lives
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        partial.unlink()
 
 
 def move_synced(complete: Path, target: Path) -> None:
