@@ -17,7 +17,7 @@ import psutil
 
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.processes import takes_its_children_along
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
 
 STARTS = 5
 """Number of attempts to start Ray on this machine. Ray gives up after 30 s, but a busy machine may need more
@@ -80,21 +80,37 @@ def _set_variables(here: bool) -> None:
         # Ray's processes then listen on 127.0.0.1 alone, as on the systems that the variable names.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         temporary = tempfile.gettempdir()  # to which batch systems give a long name
-        short = len(os.fsencode(temporary)) <= LONGEST_TEMPORARY
-        os.environ.setdefault("RAY_TMPDIR", temporary if short else "/tmp")
+        os.environ.setdefault("RAY_TMPDIR", temporary if _suits_sockets(temporary) else "/tmp")
         os.environ.update(NO_HEALTH_CHECKS)
-        _keep_token()
+        _check_temporary(os.environ["RAY_TMPDIR"])
+        if "RAY_AUTH_TOKEN" not in os.environ:
+            _keep_token()
+
+
+def _suits_sockets(folder: str) -> bool:
+    return len(folder) <= LONGEST_TEMPORARY and folder.isascii()
+
+
+def _check_temporary(folder: str) -> None:
+    if not (_suits_sockets(folder) and os.access(folder, os.W_OK)):
+        raise UserError(
+            f"RAY_TMPDIR is {folder}; set it to a folder that can be written, whose path has at most "
+            f"{LONGEST_TEMPORARY} characters, all ASCII, such as /tmp"
+        )
 
 
 def _keep_token() -> None:
     """Keep Ray's token from other users, who may run code with it: Ray lets everybody read the file."""
-    token = Path.home() / ".ray" / "auth_token"
-    token.parent.mkdir(exist_ok=True)
     try:
+        token = Path.home() / ".ray" / "auth_token"
+        token.parent.mkdir(exist_ok=True)
         with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(secrets.token_hex(32))
     except FileExistsError:
         token.chmod(0o600)
+    except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home folder
+        fix = "set HOME to a folder of yours, or RAY_AUTH_TOKEN to 64 random hexadecimal digits"
+        raise UserError(f"Ray's token can't be kept below HOME ({in_a_line(error)}); {fix}") from error
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import platformdirs
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line
 
 
 def user_cache(*names: str) -> Path:
@@ -15,13 +15,11 @@ def user_cache(*names: str) -> Path:
     Raises:
         UserError: it can't be made or written to.
     """
-    directory = platformdirs.user_cache_path("singleshot").joinpath(*names)
     try:
+        directory = platformdirs.user_cache_path("singleshot").joinpath(*names)
         directory.mkdir(parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise UserError(
-            f"{directory}: {error.strerror}; set XDG_CACHE_HOME to a writable directory"
-        ) from None
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
+    except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home folder
+        raise UserError(f"{in_a_line(error)}; set XDG_CACHE_HOME to a writable directory") from None
     return directory

@@ -5,6 +5,10 @@ import sys
 
 import pytest
 
+from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.ray_cluster import ray_cluster
+from singleshot.errors import UserError
+
 CODE = """
 import resource
 import torch
@@ -31,6 +35,22 @@ def test_memory_of_freed_arrays_is_used_again():
     given_back, kept = map(int, done.stdout.split())
     assert given_back > 20 * 1_000
     assert kept < 100
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({"RAY_TMPDIR": "/tmp/" + 90 * "x"}, "RAY_TMPDIR is /tmp/x"),
+        ({"RAY_TMPDIR": "/proc/x"}, "RAY_TMPDIR is /proc/x"),
+        ({"RAY_TMPDIR": "/tmp/ü"}, "RAY_TMPDIR is /tmp/ü"),
+        ({"HOME": "/proc/x"}, "set HOME"),
+    ],
+)
+def test_a_folder_that_ray_can_not_use_is_told_by_its_variable(monkeypatch, environment, named):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_A")}
+    monkeypatch.setattr(os, "environ", kept | environment)
+    with pytest.raises(UserError, match=named), ray_cluster(ExecutorConfig()):
+        pass
 
 
 @pytest.mark.slow
