@@ -32,13 +32,10 @@ from singleshot.registry import modules_of
 
 logger = logging.getLogger(__name__)
 
+PRUNERS = modules_of("singleshot.pruning.pruners")
+"""The modules of all pruners, by name."""
 FOR_AGENTS = (*METHODS, SMALL)
 """What `prune` of an agent takes besides pruners: they change masks in training, or need no mask."""
-
-
-def pruner_names() -> tuple[str, ...]:
-    """Names of all pruners, sorted."""
-    return tuple(modules_of("singleshot.pruning.pruners"))
 
 
 def module_of(name: str) -> str:
@@ -50,15 +47,14 @@ def module_of(name: str) -> str:
     pruner, hyphen, control = name.partition("-")
     if name in FOR_AGENTS:
         raise UserError(f"{name!r} is for agents alone: singleshot.rl.BC(data).prune({name!r}, …)")
-    modules = modules_of("singleshot.pruning.pruners")
-    if pruner not in modules or (hyphen and control not in CONTROLS):
-        known = [*modules, *(f"{each}-{own}" for each in modules for own in CONTROLS)]
+    if pruner not in PRUNERS or (hyphen and control not in CONTROLS):
+        known = [*PRUNERS, *(f"{each}-{own}" for each in PRUNERS for own in CONTROLS)]
         advice = did_you_mean(name.lower(), [*known, *FOR_AGENTS], "")
         raise UserError(
-            f"unknown pruner {name!r}{advice and f' ({advice})'}; known are {', '.join(modules)}, and "
+            f"unknown pruner {name!r}{advice and f' ({advice})'}; known are {', '.join(PRUNERS)}, and "
             f"each with {' or '.join(f'-{own}' for own in CONTROLS)} behind it as its control"
         )
-    return modules[pruner]
+    return PRUNERS[pruner]
 
 
 def find_pruner(method: str | ScoreFunction) -> Pruner:

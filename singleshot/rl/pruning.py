@@ -102,7 +102,7 @@ def count_agent_layers(algorithm: Algorithm, masks: AgentMasks) -> Iterator[Agen
 
 def _on_paths(architecture: Architecture, masks: LayerTensors) -> dict[str, int]:
     """Number of kept weights on a path through their MLP, by layer."""
-    counts = {}
+    counts: dict[str, int] = {}
     for hidden, heads in architecture.perceptrons:
         *inner, last = on_paths(
             [*(masks[layer] for layer in hidden), torch.cat([masks[head] for head in heads])]

@@ -8,7 +8,7 @@ import torch
 
 from singleshot.io.tables import columns_of
 from singleshot.job import Job
-from singleshot.pruning.masks import PruningConfig, find_pruner, pruner_names
+from singleshot.pruning.masks import PRUNERS, PruningConfig, find_pruner
 from singleshot.pruning.pruner import Pruner
 from singleshot.pruning.pruners import snip
 from singleshot.rl import pruning as library
@@ -44,7 +44,7 @@ def make_masks(own, data):
 @pytest.mark.parametrize(
     ("pruner", "algorithm"),
     [
-        *((name, "bcq") for name in (*pruner_names(), "snip-shuffled")),
+        *((name, "bcq") for name in (*PRUNERS, "snip-shuffled")),
         *(("grasp", name) for name in NETWORKS),
     ],
 )

@@ -11,12 +11,12 @@ from torch import Tensor
 from singleshot.errors import UserError
 from singleshot.pruning.controls import CONTROLS, blind, shuffled, shuffled_first, shuffled_rest
 from singleshot.pruning.masks import (
+    PRUNERS,
     LayerCount,
     PruningConfig,
     count_layers,
     find_pruner,
     prune_networks,
-    pruner_names,
 )
 from singleshot.pruning.pruner import Masks, Objective, Weights
 
@@ -94,7 +94,7 @@ def is_subset(inner: Mapping[str, Masks], outer: Mapping[str, Masks]) -> bool:
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("pruner", pruner_names())
+@pytest.mark.parametrize("pruner", PRUNERS)
 @pytest.mark.parametrize("iterations", [1, 3])
 def test_sparsity_is_exact_in_each_scope_and_masks_nest(scope: str, pruner: str, iterations: int):
     weights, config = draw_weights(), PruningConfig(scope=scope, iterations=iterations)

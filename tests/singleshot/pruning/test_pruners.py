@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from singleshot.pruning.dynamic import METHODS
-from singleshot.pruning.masks import FOR_AGENTS, find_pruner, pruner_names
+from singleshot.pruning.masks import FOR_AGENTS, PRUNERS, find_pruner
 from singleshot.pruning.pruner import Objective, Scores, Weights
 from singleshot.pruning.pruners.grasp import grasp
 from singleshot.pruning.pruners.magnitude import magnitude
@@ -159,7 +159,7 @@ def test_random_scores_come_from_the_generator_and_not_the_weights(objective: Ob
     assert draw(1, 1.0).unique().numel() == sum(θ.numel() for θ in weights.values())
 
 
-@pytest.mark.parametrize("name", pruner_names())
+@pytest.mark.parametrize("name", PRUNERS)
 def test_scores_are_shaped_like_the_weights_and_leave_them_alone(
     name: str, objective: Objective, weights: Weights
 ):
