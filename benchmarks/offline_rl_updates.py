@@ -2,7 +2,7 @@
 
 The agents have HalfCheetah's sizes and SNIP's masks, and train on random transitions, one agent at a time on
 one thread. `masked` computes dense products with zeros for pruned weights, `sparse` computes with the kept
-weights alone. `SPARSE_DENSITY` in `singleshot/rl/execution.py` says where `sparse` is faster.
+weights alone. `SPARSE_DENSITY` in `singleshot/rl/networks.py` says where `sparse` is faster.
 """
 
 import argparse
