@@ -67,6 +67,12 @@ PAPER = ("BC (VAE)", "BCQ")
 OF_71_000 = ("BC (MLP), 256-256 units", "TD3+BC, learning rate 0.001")
 OF_580_000 = ("BC (VAE)", "BC (MLP)", "TD3+BC, 750-750 units, learning rate 0.001")
 FIGURE_A = OF_71_000 + OF_580_000
+TITLES = {
+    "BC (VAE)": "BC (VAE), 750 units", "BC (MLP)": "BC (MLP), 750 units",
+    "BC (MLP), 256-256 units": "BC (MLP), 256 units", "TD3+BC, learning rate 0.001": "TD3+BC, 256 units",
+    "TD3+BC, 750-750 units, learning rate 0.001": "TD3+BC, 750 units",
+}  # fmt: skip
+"""Titles of figure A's panels; all have the learning rate 0.001."""
 """Figure A's kinds of agents: dense networks that act with about 71,000 and with about 580,000 weights."""
 NAMES = {
     "dense": "dense", "snip": "SNIP", "grasp": "GraSP", "small": "narrow dense", "erk": "ERK", "set": "SET",
@@ -77,14 +83,14 @@ NAMES = {
 }  # fmt: skip
 LOOK = {
     "dense": ("#1f2933", "*"), "snip": ("#0072b2", "o"), "small": ("#d55e00", "s"), "erk": ("#009e73", "^"),
-    "snip-shuffled": ("#56b4e9", "v"),
+    "snip-shuffled": ("#56b4e9", "v"), "gradual": ("#cc79a7", "D"), "rigl": ("#f0e442", "P"),
 }  # fmt: skip
 RC = {"font.size": 8.5, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none"}
 RC |= {"axes.titlesize": "medium", "svg.hashsalt": "study"}  # equal drawings give equal bytes
 STATES = {"False": "raw", "True": "normalised"}
 AS_THEY_COME, A_TENTH = "failed episodes as they come", "10% failed episodes"
 ON_NORMALISED, ON_RAW = "scored on normalised states", "scored on raw states"
-NOT_TRIED = "not tried"
+NOT_TRIED, NOT_TRAINED = "not tried", "not trained yet"
 Key = tuple[Any, ...]
 
 
@@ -97,6 +103,13 @@ class Estimate(NamedTuple):
     p: float
     """Two-sided, of the hypothesis that the mean is zero."""
     seeds: int
+    error: float = np.nan
+    """Standard error of the mean, of so many degrees of freedom."""
+    freedom: float = np.nan
+
+    def p_within(self, margin: float) -> float:
+        """P-value of two one-sided tests (equivalence): the mean is less than `margin` from zero."""
+        return float(scipy.stats.t.sf((margin - abs(self.value)) / self.error, self.freedom))
 
     def __str__(self) -> str:
         if self.seeds < MIN_SEEDS:
@@ -122,13 +135,19 @@ def by_t(mean: float, error: float, freedom: float, seeds: int) -> Estimate:
     """The estimate with this standard error of so many degrees of freedom."""
     half = float(scipy.stats.t.ppf(0.975, freedom)) * error
     p = float(2 * scipy.stats.t.sf(abs(mean) / error, freedom)) if error else float(mean == 0)
-    return Estimate(mean, mean - half, mean + half, p, seeds)
+    return Estimate(mean, mean - half, mean + half, p, seeds, error, freedom)
 
 
 def points(value: float) -> str:
     """One digit after the point below ten and none above, with a minus sign that is one."""
     digits = int(abs(value) < 9.95)
     return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+
+
+def lost(found: Estimate) -> str:
+    """How many points fewer, as a sentence says that something loses them."""
+    value, low, high = (points(-each).lstrip("+") for each in (found.value, found.high, found.low))
+    return f"{value} ({low} to {high})"
 
 
 def score(found: Any) -> str:
@@ -258,15 +277,17 @@ def table(agents: pandas.DataFrame, across: Sequence[str], columns: Mapping[str,
 class Study:
     """The tables in a directory, and what is computed from them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, evaluations: int = EVALUATIONS) -> None:
+        """An agent's score is the mean of its last `evaluations` evaluations."""
+
         def read(name: str) -> pandas.DataFrame:
             return pandas.read_csv(directory / name, dtype=str, keep_default_na=False)
 
-        evaluations, self.runs = read("scores.csv"), read("runs.csv")
-        agent = list(evaluations.columns[: list(evaluations.columns).index("seed") + 1])
-        numbers = {name: evaluations[name].astype(float) for name in ("update", "d4rl_score")}
-        ordered = evaluations.assign(**numbers).sort_values("update", kind="stable")
-        last = ordered.groupby(agent).tail(EVALUATIONS).groupby(agent)["d4rl_score"]
+        scores, self.runs = read("scores.csv"), read("runs.csv")
+        agent = list(scores.columns[: list(scores.columns).index("seed") + 1])
+        numbers = {name: scores[name].astype(float) for name in ("update", "d4rl_score")}
+        ordered = scores.assign(**numbers).sort_values("update", kind="stable")
+        last = ordered.groupby(agent).tail(evaluations).groupby(agent)["d4rl_score"]
         self.agents = described(last.agg(score="mean", spread="std").reset_index())
         self.by_mask = scores_of(self.agents, MASK)
         layers = described(read("layers.csv"))
@@ -284,23 +305,37 @@ class Study:
             found = found[found.index.get_level_values(column) == value]
         return found
 
-    def pooled(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> tuple[Estimate, int]:
-        """One test of the mean difference over cases with enough seeds, and the number of these cases.
+    def tests(
+        self, own: Key, other: Key, kinds: Sequence[str] = (), seeds: Sequence[int] = (), **case: str
+    ) -> tuple[list[Estimate], int]:
+        """Tests of the mean difference over cases with enough seeds, and the number of these cases.
 
-        Its interval is the wider of two: that of the means of seeds, which holds if cases vary together
-        but is too short where they cancel by chance, and that of independent cases (Welch 1947).
+        One is of the means of seeds, which holds if cases vary together but is too sure where they cancel by
+        chance, the other of independent cases (Welch 1947). Without `seeds`, all count.
         """
         by_seed = self.difference(own, other, **case).unstack("seed")
         if kinds:
             by_seed = by_seed[by_seed.index.get_level_values("kind").isin(kinds)]
+        if seeds:
+            by_seed = by_seed[[seed for seed in by_seed if int(seed) in seeds]]
         by_seed = by_seed[by_seed.notna().sum(axis=1) >= MIN_SEEDS].dropna(axis=1)
         cases, found = len(by_seed), estimate(by_seed.mean() if len(by_seed) else ())
         if found.seeds < MIN_SEEDS:
-            return found, cases
+            return [found], cases
         squares = by_seed.var(axis=1) / found.seeds / cases**2
         freedom = (found.seeds - 1) * squares.sum() ** 2 / (squares**2).sum()
-        independent = by_t(found.value, squares.sum() ** 0.5, freedom, found.seeds)
-        return max(found, independent, key=lambda each: each.high - each.low), cases
+        return [found, by_t(found.value, squares.sum() ** 0.5, freedom, found.seeds)], cases
+
+    def pooled(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> tuple[Estimate, int]:
+        """The wider interval and the larger p-value of :meth:`tests`, and the number of cases."""
+        found, cases = self.tests(own, other, kinds, **case)
+        wider = max(found, key=lambda each: each.high - each.low)
+        return wider._replace(p=max(each.p for each in found)), cases
+
+    def listed(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> str:
+        """The mean difference in each environment, by name."""
+        found = {each: self.pooled(own, other, kinds, environment=each, **case) for each in self.experts}
+        return ", ".join(f"{each} {mean if cases else NOT_TRIED}" for each, (mean, cases) in found.items())
 
     def places(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> str:
         """The mean difference in each environment: the cells of a table's row."""
@@ -318,7 +353,7 @@ class Study:
         return found
 
     def points(self) -> pandas.DataFrame:
-        """Each point of figure A: the number of weights that act, and the estimate of the score."""
+        """Each point of figure A: the number of kept weights of what acts, and the estimate of the score."""
         acting = self.layers[self.layers["part"].isin(["actor", "decoder"]) & (self.layers["training"] == "")]
         key = ["environment", "kind", "states", "data", *MASK]
         kept = acting.groupby([*key, "seed"])["weights_kept"].sum().groupby(key).mean()
@@ -342,10 +377,12 @@ def label(case: Mapping[str, Any]) -> str:
     return ", ".join(NAMES.get(each, each) for each in words if each)
 
 
-def draw_weights(study: Study, path: Path) -> None:
-    """Figure A: score against the weights that act, for kinds of agents that have more than one sparsity."""
+def draw_weights(study: Study, path: Path, environments: Iterable[str]) -> None:
+    """Figure A: score against the weights kept, for kinds of agents that have more than one sparsity."""
     of_kinds = study.points().groupby(["kind", "environment"])
-    panels = [(at, own) for at, own in of_kinds if len(set(own["sparsity"]) - {0.0}) > 1]
+    panels = [
+        (at, own) for at, own in of_kinds if at[1] in environments and len(set(own["sparsity"]) - {0.0}) > 1
+    ]
     rows = -(-len(panels) // 3)
     figure = Figure(figsize=(9, 2.7 * rows + 0.4), layout="constrained")
     axes = list(figure.subplots(rows, 3, sharex=True, sharey=True, squeeze=False).flat)
@@ -355,8 +392,10 @@ def draw_weights(study: Study, path: Path) -> None:
             axis.axhline(expert, color="#7b8794", linewidth=0.8, linestyle=line, label=words)
         for pruner, of_pruner in own.groupby("pruner"):
             draw(axis, of_pruner["weights"], of_pruner, *LOOK[pruner], NAMES[pruner])
-        axis.set(title=f"{environment}\n{kind}", xscale="log", xlim=(5e2, 1e6), ylim=(-5, 105))
-        axis.set(xlabel="weights that act", ylabel="D4RL score")
+        axis.set(
+            title=f"{environment}\n{TITLES.get(kind, kind)}", xscale="log", xlim=(5e2, 1e6), ylim=(-5, 105)
+        )
+        axis.set(xlabel="weights kept", ylabel="D4RL score")
         axis.tick_params(labelbottom=True, labelleft=True)
     for axis in axes[len(panels) :]:
         axis.remove()
@@ -402,40 +441,79 @@ def save(figure: Figure, path: Path) -> None:
 
 SNIP, SNIP_2, SNIP_1 = (("snip", sparsity, "") for sparsity in (0.95, 0.98, 0.99))
 SMALL, SMALL_2, SMALL_1 = (("small", sparsity, "") for sparsity in (0.95, 0.98, 0.99))
+GRASP = ("grasp", 0.95, "")
 SHUFFLED, RANDOM, DENSE = ("snip-shuffled", 0.95, ""), ("random", 0.95, ""), ("dense", 0.0, "")
 OTHER_STATES = ("snip", 0.95, ON_NORMALISED)
+GRADUAL = ("gradual", 0.95, "")
+
+
+class Claim(NamedTuple):
+    """A sentence and its test, as docs/study/methods.md has written it down."""
+
+    sentence: str
+    compared: str
+    own: Key
+    other: Key
+    kinds: Sequence[str]
+    seeds: Sequence[int] = ()
+    states: str = "normalised"
+    margin: float = 0.0
+    """Points within which the difference is claimed to be; 0: it is claimed not to be zero."""
+
+
 CLAIMS = (
-    ("A narrow dense network may score more than a wide one that SNIP prunes to as many weights",
-     "narrow dense − SNIP, normalised states, the kinds of figure A", SMALL, SNIP, "normalised", FIGURE_A),
-    ("On normalised states, SNIP costs little in the mean, but not BCQ on HalfCheetah",
-     "SNIP − dense, normalised states, BC (VAE), BCQ", SNIP, DENSE, "normalised", PAPER),
-    ("On raw states it is the mask that fails: with one of normalised states, agents score more",
-     "masks of normalised − of raw states, BC (VAE), trained on raw states", OTHER_STATES, SNIP, "raw", ()),
-    ("Which weights of a layer SNIP keeps makes no clear difference in the mean",
-     "SNIP − SNIP shuffled, normalised states, BC (VAE), BCQ", SNIP, SHUFFLED, "normalised", PAPER),
-    ("SNIP's number of weights in each layer matters: an equal share of each scores less",
-     "SNIP shuffled − random, normalised states, BC (VAE), BCQ", SHUFFLED, RANDOM, "normalised", PAPER),
+    Claim("Of 71,000 weights, a narrow dense network scores more than a wide one that SNIP prunes",
+          "narrow dense − SNIP, BC (MLP) and TD3+BC of 256 units, seeds 3 to 9",
+          SMALL, SNIP, OF_71_000, range(3, 10)),
+    Claim("Of 580,000 weights, too", "narrow dense − SNIP, BC and TD3+BC of 750 units",
+          SMALL, SNIP, OF_580_000),
+    Claim("SNIP costs points", "SNIP − dense, the kinds of figure A", SNIP, DENSE, FIGURE_A),
+    Claim("On raw states it is the mask that fails: with one of normalised states, agents score more",
+          "masks of normalised − of raw states, BC (VAE), trained on raw states",
+          OTHER_STATES, SNIP, PAPER[:1], states="raw"),
+    Claim("Which weights of a layer SNIP keeps makes less than 3 points",
+          "SNIP − SNIP shuffled, BC (VAE), BCQ", SNIP, SHUFFLED, PAPER, margin=3.0),
+    Claim("SNIP's number of weights in each layer matters: an equal share of each scores less",
+          "SNIP shuffled − random, BC (VAE), BCQ", SHUFFLED, RANDOM, PAPER),
+    Claim("Pruning gradually while training scores otherwise than a narrow dense network",
+          "gradual − narrow dense, BC (MLP) and TD3+BC of 256 units", GRADUAL, SMALL, OF_71_000, range(5)),
 )  # fmt: skip
 
 
 def claims(study: Study) -> pandas.DataFrame:
-    """The five claims, each with one pooled test, and Holm's correction over the five."""
+    """The claims, each with one pooled test, and Holm's correction over all that are tested."""
     rows = []
-    for sentence, compared, own, other, states, kinds in CLAIMS:
-        found, cases = study.pooled(own, other, kinds, states=states)
-        rows.append({"claim": sentence, "compared": compared, **found._asdict(), "cases": cases})
+    for claim in CLAIMS:
+        given = (claim.own, claim.other, claim.kinds, claim.seeds)
+        tests, cases = study.tests(*given, states=claim.states)
+        wider = max(tests, key=lambda each: each.high - each.low)
+        p = max(each.p_within(claim.margin) if claim.margin else each.p for each in tests)
+        row = {"claim": claim.sentence, "compared": claim.compared, **wider._asdict(), "p": p, "cases": cases}
+        rows.append(row)
     return pandas.DataFrame(rows).assign(p_holm=holm([row["p"] for row in rows]))
 
 
-def claim_table(found: pandas.DataFrame) -> str:
+def claim_table(found: pandas.DataFrame, columns: Sequence[str] = ("claim", "compared")) -> str:
     """The claims, as README.md has them."""
     rows = []
     for row in found.itertuples():
-        written = Estimate(row.value, row.low, row.high, row.p, row.seeds).cell if row.cases else NOT_TRIED
+        written = Estimate(row.value, row.low, row.high, row.p, row.seeds).cell if row.cases else NOT_TRAINED
         p = ("–", "–") if np.isnan(row.p) else (f"{row.p:.2g}", f"{row.p_holm:.2g}")
-        rows.append((row.claim, row.compared, written, *p, f"{row.seeds} in {row.cases}"))
-    head = ["claim", "compared, at 5 % of the weights", "points", "p", "p, Holm", "seeds, cases"]
+        named = (getattr(row, column) for column in columns)
+        rows.append((*named, written, *p, f"{row.seeds} in {row.cases}"))
+    head = [*columns, "points", "p", "p, Holm", "seeds, cases"]
     return markdown(head, rows)
+
+
+def last_layers(study: Study) -> tuple[int, int]:
+    """In how many cases SNIP keeps more of an MLP's last layer than GraSP, and of how many cases."""
+    layers = study.layers[(study.layers["sparsity"] == 0.95) & (study.layers["masks"] == "")]
+    last = layers.groupby([*CASE, "pruner", "seed", "part"]).tail(1)
+    share = (last["weights_kept"] / last["weights_total"]).groupby(
+        [last[each] for each in (*CASE, "part", "pruner")]
+    )
+    means = share.mean().unstack("pruner")[["snip", "grasp"]].dropna()
+    return int((means["snip"] > means["grasp"]).sum()), len(means)
 
 
 def parts(study: Study) -> dict[str, str]:
@@ -453,6 +531,9 @@ def parts(study: Study) -> dict[str, str]:
     def mean(own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> str:
         return str(study.pooled(own, other, kinds, **case)[0])
 
+    def loss(own: Key, kinds: Sequence[str]) -> str:
+        return lost(study.pooled(own, DENSE, kinds, environment="HalfCheetah")[0])
+
     def with_masks(words: str) -> str:
         return table(agents, ["masks"], {"usual": ("",)} | {each: (each,) for each in masks if words in each})
 
@@ -469,28 +550,38 @@ def parts(study: Study) -> dict[str, str]:
     compared = ("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
     layerwise = pruned("snip", *shuffled, "snip-blind", "dense")
     tested = claims(study)
-    point = study.points().set_index(["environment", "kind", "pruner", "sparsity"]).loc["HalfCheetah"]
     return {
-        "snip-7100": score(point.loc["BC (MLP), 256-256 units", "snip", 0.9]),
-        "snip-5800": score(point.loc["BC (MLP)", "snip", 0.99]),
-        "narrow-5800": score(point.loc["BC (MLP)", "small", 0.99]),
         "claims": claim_table(tested),
-        "narrow-snip-p": f"{tested['p_holm'][0]:.2g}",
-        "narrow-snip": mean(SMALL, SNIP, FIGURE_A),
+        "claims-final": claim_table(claims(Study(HERE, evaluations=1)), ["compared"]),
+        "last-layers": "{} of {}".format(*last_layers(study)),
+        "paper-bc": study.listed(SNIP, DENSE, ("BC (VAE)",)),
+        "paper-bc-grasp": study.listed(GRASP, DENSE, ("BC (VAE)",)),
+        "paper-bc-raw": study.listed(SNIP, DENSE, ("BC (VAE)",), states="raw"),
+        "paper-bcq": study.listed(SNIP, DENSE, ("BCQ",)),
+        "paper-bcq-grasp": study.listed(GRASP, DENSE, ("BCQ",)),
+        "paper-75": study.listed(("snip", 0.75, ""), DENSE, ("BC (VAE)",)),
+        "td3bc-large": mean(SNIP, DENSE, OF_580_000[2:]),
+        "td3bc-small": mean(SNIP, DENSE, OF_71_000[1:]),
+        "shuffled-raw": mean(SNIP, SHUFFLED, states="raw"),
         "narrow-snip-places": study.places(SMALL, SNIP, FIGURE_A),
         "narrow-snip-2-places": study.places(SMALL_2, SNIP_2, FIGURE_A),
-        "narrow-snip-1": mean(SMALL_1, SNIP_1, FIGURE_A),
         "narrow-snip-1-places": study.places(SMALL_1, SNIP_1, FIGURE_A),
-        "narrow-5900": mean(SMALL_1, DENSE, OF_580_000, environment="HalfCheetah"),
-        "snip-5900": mean(SNIP_1, DENSE, OF_580_000, environment="HalfCheetah"),
-        "erk-snip": mean(("erk", 0.95, ""), SNIP, FIGURE_A),
+        "bc-narrow-large": study.places(SMALL, DENSE, ("BC (MLP)",)),
+        "bc-snip-large": study.places(SNIP, DENSE, ("BC (MLP)",)),
+        "bc-narrow-small": study.places(SMALL, DENSE, OF_71_000[:1]),
+        "bc-snip-small": study.places(SNIP, DENSE, OF_71_000[:1]),
+        "lost-snip-small": loss(SNIP, OF_71_000),
+        "lost-narrow-small": loss(SMALL, OF_71_000),
+        "lost-snip-1": loss(SNIP_1, OF_580_000),
+        "lost-narrow-1": loss(SMALL_1, OF_580_000),
+        "lost-snip-bcq": loss(SNIP, ("BCQ",)),
+        "lost-snip-iql": loss(SNIP, ("IQL, 750-750 units",)),
+        "lost-snip-raw": lost(study.pooled(SNIP, DENSE, states="raw")[0]),
         "gradual-snip": mean(("gradual", 0.95, ""), SNIP),
         "snip-small": study.places(SNIP, DENSE, OF_71_000),
         "snip-large": study.places(SNIP, DENSE, OF_580_000),
         "narrow-small": study.places(SMALL, DENSE, OF_71_000),
         "narrow-large": study.places(SMALL, DENSE, OF_580_000),
-        "snip-raw": mean(SNIP, DENSE, states="raw"),
-        "shuffled-raw": mean(SNIP, SHUFFLED, states="raw"),
         "longer": mean(SNIP, DENSE, ("TD3+BC", "IQL"), training=longer[1]),
         "iql": " and ".join(mean(own, DENSE, ("IQL, 750-750 units",)) for own in (SMALL, SNIP)),
         "shuffled-bcq": study.places(SNIP, SHUFFLED, ("BCQ",)),
@@ -498,7 +589,6 @@ def parts(study: Study) -> dict[str, str]:
         "snip-as-drawn-bcq": mean(SNIP, DENSE, ("BCQ",), training=AS_THEY_COME),
         "narrow-as-drawn": mean(SMALL, DENSE, PAPER, training=AS_THEY_COME),
         "scored-raw": study.places(OTHER_STATES, DENSE, states="raw"),
-        "bcq-without-failures": mean(SNIP, DENSE, ("BCQ",), environment="HalfCheetah"),
         "snip-bcq": study.places(SNIP, DENSE, ("BCQ",)),
         "experts": ", ".join(experts),
         "agents": f"{len(runs):,}",
@@ -535,7 +625,7 @@ def weight_table(study: Study) -> str:
     for row in study.points().sort_values(order, ascending=[True, True, False, True]).itertuples():
         kept = f"{100 * (1 - row.sparsity):.3g} %", f"{row.weights:,.0f}"
         rows.append((f"{row.environment}, {row.kind}", NAMES[row.pruner], *kept, score(row), f"{row.seeds}"))
-    return markdown(["agents", "masks", "weights kept", "weights that act", "score", "seeds"], rows)
+    return markdown(["agents", "masks", "weights kept", "number", "score", "seeds"], rows)
 
 
 def narrow_table(study: Study) -> str:
@@ -592,7 +682,8 @@ def main() -> None:
     for path in [*HERE.glob("*.md"), ROOT / "README.md"]:
         path.write_text(fill(path.read_text("utf-8"), values), encoding="utf-8")
     with rc_context(RC):
-        draw_weights(study, HERE / "weights.svg")
+        draw_weights(study, HERE / "weights.svg", study.experts)
+        draw_weights(study, HERE / "finding.svg", ["HalfCheetah"])
         draw_masks(study, HERE / "masks.svg")
     print(HERE / "README.md")
 

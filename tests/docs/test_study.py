@@ -63,19 +63,40 @@ def test_a_pooled_claim_is_a_plain_t_test_over_seeds(make_page, study):
     ]
     by_seed = pandas.concat(cases, axis=1).dropna().mean(axis=1)
     expected = scipy.stats.ttest_1samp(by_seed, 0)
+    (of_seeds, _), cases = study.tests(make_page.SNIP, make_page.DENSE, make_page.PAPER)
+    assert of_seeds.value == pytest.approx(by_seed.mean())
+    assert (of_seeds.low, of_seeds.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert of_seeds.p == pytest.approx(expected.pvalue)
+    assert (of_seeds.seeds, cases) == (len(by_seed), 6)
+
+
+def test_a_claim_s_p_value_is_the_larger_one_and_an_equivalence_has_two_one_sided_tests(make_page, study):
     claims = make_page.claims(study).set_index("compared")
-    row = claims.loc["SNIP − dense, normalised states, BC (VAE), BCQ"]
-    assert row["value"] == pytest.approx(by_seed.mean())
-    assert (row["low"], row["high"]) == pytest.approx(tuple(expected.confidence_interval(0.95)))
-    assert row["p"] == pytest.approx(expected.pvalue)
-    assert (row["seeds"], row["cases"]) == (len(by_seed), 6)
+    for claim in make_page.CLAIMS:
+        tests, cases = study.tests(claim.own, claim.other, claim.kinds, claim.seeds, states=claim.states)
+        if cases and not claim.margin:
+            assert claims.loc[claim.compared, "p"] == max(each.p for each in tests)
+    values = [1.0, 2.0, 0.5, 1.5]
+    sides = ((3, "less"), (-3, "greater"))
+    expected = max(scipy.stats.ttest_1samp(values, at, alternative=side).pvalue for at, side in sides)
+    assert make_page.estimate(values).p_within(3.0) == pytest.approx(expected)
+
+
+def test_new_seeds_alone_answer_the_first_claim(make_page, study, monkeypatch):
+    first = make_page.CLAIMS[0]
+    at = [["Hopper"], ["BC (MLP), 256-256 units"], ["normalised"], ["own"], [""], [str(n) for n in range(10)]]
+    index = pandas.MultiIndex.from_product(at, names=[*make_page.CASE, "seed"])
+    values = pandas.Series([100.0, -50.0, 30.0, *np.arange(7.0)], index)
+    monkeypatch.setattr(study, "difference", lambda *_, **__: values)
+    (found, _), cases = study.tests(first.own, first.other, first.kinds, first.seeds)
+    assert (found.value, found.seeds, cases) == (3.0, 7, 1)
 
 
 def test_a_pooled_interval_is_welch_s_where_cases_cancel(make_page, study, monkeypatch):
     up, down = [1.0, 2.0, 4.0], [4.1, 3.0, 1.0]
     at = [["Hopper", "Walker2d"], ["BCQ"], ["raw"], ["own"], [""], [0, 1, 2]]
     cases = pandas.Series(up + down, pandas.MultiIndex.from_product(at, names=[*make_page.CASE, "seed"]))
-    monkeypatch.setattr(study, "difference", lambda *_: cases)
+    monkeypatch.setattr(study, "difference", lambda *_, **__: cases)
     expected = scipy.stats.ttest_ind(up, np.negative(down), equal_var=False)
     low, high = expected.confidence_interval(0.95)
     found = study.pooled(make_page.SNIP, make_page.DENSE)[0]
@@ -97,7 +118,7 @@ def test_holm_s_correction_is_over_the_claims_that_have_a_test(make_page):
     assert adjusted == pytest.approx([0.03, 0.06, np.nan, 0.06, 0.02], nan_ok=True)
 
 
-def test_weights_that_act_are_those_of_the_masks_and_of_narrow_networks(make_page, study):
+def test_weights_kept_are_those_of_the_masks_and_of_narrow_networks(make_page, study):
     """BC's decoder on HalfCheetah: 17 states and 12 latents, two layers of 750 units, 6 actions."""
     dense = (17 + 12) * 750 + 750 * 750 + 750 * 6
     found = study.points().set_index(["environment", "kind", "pruner", "sparsity"])["weights"]
