@@ -20,7 +20,7 @@ except PackageNotFoundError:  # a checkout that isn't installed
 
 FUNCTIONS = {
     "prune": "pruning.modules",
-    "apply": "pruning.modules",
+    "apply": "pruning.masked",
     "report": "pruning.modules",
     "compact": "sparse.compaction",
     "pack": "sparse.files",

@@ -5,8 +5,9 @@ A pruner's name is that of its module in `pruners`, and the pruner is the module
 
 import importlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from singleshot.errors import UserError, did_you_mean, must_be, shown
 from singleshot.pruning.controls import CONTROLS, Observed
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.pruner import (
+    Function,
     Masks,
     Objective,
     Parts,
@@ -30,6 +32,8 @@ from singleshot.pruning.selection import Scope, select
 from singleshot.pruning.variant import SMALL
 from singleshot.registry import modules_of
 
+SILENT = 1e-20
+"""A layer whose largest score is at most this part of its network's counts as one without scores."""
 logger = logging.getLogger(__name__)
 
 PRUNERS = modules_of("singleshot.pruning.pruners")
@@ -100,7 +104,8 @@ class PruningConfig:
     def __post_init__(self) -> None:
         for name in ("iterations", "batch_size"):
             value = getattr(self, name)
-            must_be("a whole number from 1", value is None or value >= 1, **{name: value})
+            right = value is None or (isinstance(value, Integral) and int(value) >= 1)
+            must_be("a whole number from 1", right, **{name: value})
 
     def normalizes(self, training: bool) -> bool:
         """Whether scores are computed on normalised states, where `training` is or is not."""
@@ -138,8 +143,10 @@ def prune_networks(
     are kept, so that counts are exact whatever the ties.
 
     `weights` holds a tensor by network and layer. A layer whose scores are all 0 in the first round, as
-    those behind a layer that begins at 0, competes with none and stays whole. That is logged as a warning,
-    and so is a layer that loses all its weights, which has 0 kept weights in :func:`count_layers`.
+    those behind weights that begin at 0, competes by the magnitudes of its weights: that of the k-th largest
+    of n takes the score that is the k/n-th of its network's other layers. Thus it keeps as large a part as
+    they do, and all together what was asked for. That is logged as a warning, and so is a layer that loses
+    all its weights, which has 0 kept weights in :func:`count_layers`.
 
     Raises:
         UserError: the pruner is unknown, the sparsity is outside [0, 1), or there is not one finite score for
@@ -149,7 +156,7 @@ def prune_networks(
     check_sparsity(sparsity)
     weights = of_layers(Tensor.detach, weights)
     masks = of_layers(lambda θ: torch.ones_like(θ, dtype=torch.bool), weights)
-    rounds, whole = config.iterations_of(pruner), set[tuple[str, str]]()
+    rounds, silent = config.iterations_of(pruner), dict[str, list[str]]()
     for i in range(rounds):
         objective = objectives(i)
         scores = {
@@ -157,35 +164,45 @@ def prune_networks(
         }
         _check(scores, weights, name)
         if i == 0 and sparsity:
-            whole = _without_signal(scores, name)
+            silent = {network: _silent(network, own, name) for network, own in scores.items()}
+        for network, layers in silent.items():
+            own, generator = scores[network], objective[network].generator
+            scores[network] = own | _lent(own, layers, weights[network], masks[network], generator)
         # As in SynFlow's algorithm 1; exactly `sparsity` after the last round.
         reached = sparsity if i + 1 == rounds else 1 - (1 - sparsity) ** ((i + 1) / rounds)
-        competing = {
-            network: {layer: score for layer, score in own.items() if (network, layer) not in whole}
-            for network, own in scores.items()
-        }
-        chosen = select(competing, masks, reached, config.scope, parts or {})
-        masks = {network: own | chosen[network] for network, own in masks.items()}
+        masks = select(scores, masks, reached, config.scope, parts or {})
     if isinstance(pruner, str) and "-" in pruner:
         control = CONTROLS[pruner.partition("-")[2]]
         masks = {
             network: control(own, (observed or {}).get(network, {}), objective[network].generator)
             for network, own in masks.items()
         }
-    for layer in count_layers(masks):
-        if layer.weights_kept == 0:
-            where = _layer(layer.network, layer.layer)
+    counts = count_layers(masks)
+    for network, layers in silent.items():
+        if layers:
+            all_layers = [count for count in counts if count.network == network]
+            total = sum(count.weights_total for count in all_layers)
+            kept = sum(count.weights_kept for count in all_layers) / total
             logger.warning(
-                '%s at sparsity %g left no weight of %s, and nothing passes it; scope="layer" keeps some',
-                name,
-                sparsity,
-                where,
+                "%s's scores of %d of %d layers of %s are all 0, such as %s: they take no part in the loss, "
+                "begin at 0, or stand behind weights of 0. So each keeps its largest weights, as large a "
+                "part as the others do; %.2f%% are kept in all",
+                *(name, len(layers), len(all_layers), network or "the model", layers[0], 100 * kept),
+            )
+    for count in counts:
+        if count.weights_kept == 0:
+            more = "a lower sparsity" if config.scope == "layer" else 'scope="layer"'
+            where = _layer(count.network, count.layer)
+            logger.warning(
+                "%s at sparsity %g left no weight of %s, and nothing passes it; %s keeps some",
+                *(name, sparsity, where, more),
             )
     return masks
 
 
 def check_sparsity(sparsity: float) -> None:
     """Raise a :class:`UserError` unless the sparsity is at least 0 and less than 1."""
+    must_be("a number from 0 to below 1", isinstance(sparsity, Real), sparsity=sparsity)
     if not 0 <= sparsity < 1:
         percent = f" ({sparsity:g} % is {sparsity / 100:g})" if 1 < sparsity < 100 else ""
         raise UserError(f"sparsity is {sparsity:g}; it has to be at least 0 and less than 1{percent}")
@@ -194,12 +211,11 @@ def check_sparsity(sparsity: float) -> None:
 def _masked(objective: Objective, masks: Masks) -> Objective:
     """The objective as a function of weights that are first multiplied by their masks."""
 
-    def apply(weights: Weights) -> Weights:
-        return {layer: θ * masks[layer] for layer, θ in weights.items()}
+    def of_kept(function: Function) -> Function:
+        return lambda weights: function({layer: θ * masks[layer] for layer, θ in weights.items()})
 
-    return replace(
-        objective, loss=lambda θ: objective.loss(apply(θ)), flow=lambda θ: objective.flow(apply(θ))
-    )
+    loss = of_kept(objective.loss) if callable(objective.loss) else [*map(of_kept, objective.loss)]
+    return replace(objective, loss=loss, flow=of_kept(objective.flow))
 
 
 def _check(scores: Mapping[str, Any], weights: Mapping[str, Weights], pruner: str) -> None:
@@ -219,32 +235,44 @@ def _check(scores: Mapping[str, Any], weights: Mapping[str, Weights], pruner: st
                 )
 
 
-def _without_signal(scores: Mapping[str, Scores], pruner: str) -> set[tuple[str, str]]:
-    """The layers, by network and name, of which all scores are 0, with a warning.
+def _silent(network: str, scores: Scores, pruner: str) -> list[str]:
+    """The layers of a network that have no score but 0, or, beside the others' scores, next to 0.
 
     Raises:
-        UserError: all scores of a network are 0.
+        UserError: these are all layers.
     """
-    found = set()
-    for network, own in scores.items():
-        # A layer may have biases alone, such as IQL's log σ.
-        own = {layer: score for layer, score in own.items() if score.numel()}
-        silent = [layer for layer, score in own.items() if not score.any()]
-        if len(silent) == len(own):
-            raise UserError(
-                f"{pruner}'s scores of {network or 'the model'} are all 0 and choose no weights: the loss "
-                "does not change with them; is it of another model, or multiplied by 0, or by weights that "
-                "begin at 0?"
-            )
-        for layer in silent:
-            found.add((network, layer))
-            logger.warning(
-                "%s's scores of %s are all 0, so it stays whole: it takes no part in the loss, begins at 0, "
-                "or stands behind weights of 0",
-                pruner,
-                _layer(network, layer),
-            )
-    return found
+    # A layer may have biases alone, such as IQL's log σ.
+    largest = {layer: float(own.detach().abs().max()) for layer, own in scores.items() if own.numel()}
+    if not any(largest.values()):
+        raise UserError(
+            f"{pruner}'s scores of {network or 'the model'} are all 0 and choose no weights: the loss does "
+            "not change with them; is it of another model, or multiplied by 0, or by weights that begin at 0?"
+        )
+    return [layer for layer, own in largest.items() if own <= SILENT * max(largest.values())]
+
+
+def _lent(
+    scores: Scores, silent: Sequence[str], weights: Weights, masks: Masks, generator: torch.Generator
+) -> Scores:
+    """Scores of the layers that have none: by magnitude, those of the same ranks in the other layers.
+
+    Equal magnitudes, as of weights that are all 0, are in random order.
+    """
+    lent = {}
+    if silent:
+        others = torch.cat([own.double()[masks[name]] for name, own in scores.items() if name not in silent])
+        others = others.sort().values
+    for layer in silent:
+        kept = masks[layer]
+        magnitudes = weights[layer][kept].abs()
+        n = len(magnitudes)
+        order = torch.randperm(n, generator=generator, device=generator.device).to(kept.device)
+        order = order[magnitudes[order].argsort(stable=True)]
+        ranks = torch.empty_like(order)
+        ranks[order] = torch.arange(n, device=kept.device)
+        lent[layer] = torch.zeros_like(kept, dtype=torch.float64)
+        lent[layer][kept] = others[(2 * ranks + 1) * len(others) // (2 * n)]
+    return lent
 
 
 def _layer(network: str, layer: str) -> str:

@@ -1,15 +1,16 @@
-"""Pruning of any PyTorch network before training: :func:`prune` makes masks, :func:`apply` enforces them.
+"""Pruning of any PyTorch network before training: `prune` makes masks, `apply` enforces them.
 
+>>> import singleshot
 >>> import torch
 >>> from torch import nn
 >>> model = nn.Sequential(nn.Linear(4, 100), nn.ReLU(), nn.Linear(100, 1))
 >>> x, y = torch.randn(64, 4), torch.randn(64, 1)
->>> masks = prune(model, lambda m: nn.functional.mse_loss(m(x), y), sparsity=0.9)
+>>> masks = singleshot.prune(model, lambda m: nn.functional.mse_loss(m(x), y), sparsity=0.9)
 >>> {name: int(mask.sum()) for name, mask in masks.items()}.keys()
 dict_keys(['0.weight', '2.weight'])
 >>> sum(int(mask.sum()) for mask in masks.values())
 50
->>> apply(model, masks)
+>>> singleshot.apply(model, masks)
 >>> int((model[0].weight != 0).sum() + (model[2].weight != 0).sum())
 50
 """
@@ -18,11 +19,10 @@ import copy
 import functools
 import logging
 import math
-import re
-import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -30,9 +30,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.parametrize import is_parametrized
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.errors import UserError, must_be, shown
+from singleshot.errors import UserError, in_a_line, is_out_of_memory, must_be, shown
 from singleshot.pruning.controls import CONTROLS
 from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.pruner import Masks, Objective, ScoreFunction, Weights
@@ -44,8 +43,11 @@ WHOLE = *EMBEDDINGS, nn.LayerNorm, nn.RMSNorm
 """Layers whose parameters are pruned only where a caller names them."""
 TOLD = 0.05
 """Share of a model's parameters from which on a line says that they are not pruned."""
-Layers = Sequence[str | type[nn.Module]]
-"""Layers with all that is inside, by name, such as `encoder.layers.0` or `decoder.*.linear1`, or by type."""
+Layer = str | type[nn.Module] | nn.Module
+Layers = Iterable[Layer]
+"""Layers with all that is inside: names, such as `encoder.layers.0` or `decoder.*.linear1`, types or modules.
+A name may also be a parameter's."""
+Every = Sequence[tuple[str, nn.Module]]
 logger = logging.getLogger(__name__)
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 """Arguments and keywords of a model's call."""
@@ -54,56 +56,87 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 def prunable(model: nn.Module, layers: Layers | None = None, exclude: Layers = ()) -> Weights:
     """The weights of `model` by the parameter's name, as :func:`prune` describes them.
 
-    They are what is called `…weight…` and has two axes or more, and what has three axes of more than one
-    entry, as experts have that are multiplied in one batch.
+    They are what has two axes or more and is called `…weight…`, and what has three axes of more than one
+    entry, as experts have that are multiplied in one batch. Of layers that are chosen, all that has two axes
+    or more counts.
 
     Raises:
-        UserError: a layer has no weight of its own, or there is no layer of a name.
+        UserError: a layer has no weight of its own, or there is none of a name.
     """
-    weights: Weights = {}
-    owners: dict[Tensor, str] = {}
     every = list(model.named_modules())
-    for name in (each for each in (*(layers or ()), *exclude) if isinstance(each, str)):
-        if not any(fnmatchcase(path, name) for path, _ in every):
+    only, left_out = None if layers is None else _listed(layers=layers), _listed(exclude=exclude)
+    names = [*(path for path, _ in every), *dict(model.named_parameters(remove_duplicate=False))]
+    for name in (each for each in (*(only or ()), *left_out) if isinstance(each, str)):
+        if not any(fnmatchcase(known, name) for known in names):
             raise UserError(
                 f"the model has no layer {name!r}, but {shown([path for path, _ in every if path])}"
             )
-    embedded = {θ for _, layer in every if isinstance(layer, EMBEDDINGS) for θ in layer.parameters(False)}
-    chosen = set(model.modules()) if layers is None else _inside(every, layers)
-    chosen -= _inside(every, exclude)
-    for path, layer in every:
-        named = layers is not None and _is_among(path, layer, layers)
-        if layer not in chosen or (isinstance(layer, WHOLE) and not named):
-            continue
-        where = f"layer {path or type(layer).__name__}"
-        own = dict(layer.named_parameters(recurse=False, remove_duplicate=False))
-        if is_parametrized(layer) or own.keys() & {"weight_orig", "weight_v"}:
-            raise UserError(
-                f"{where} has no weight of its own, but a parametrization (weight_norm, spectral_norm, "
-                "torch.nn.utils.prune); remove that before pruning"
-            )
-        for name, weight in own.items():
-            if weight in embedded and not named:
-                continue
-            if "weight" not in name and not _is_batched(weight):
-                continue
-            if isinstance(weight, nn.parameter.UninitializedParameter) or weight.is_meta:
-                raise UserError(
-                    f"{where} has no weights yet; call the model on a batch, or load or draw them"
-                )
-            if weight in owners:
-                raise UserError(f"{where} shares its weight with layer {owners[weight]}; untie them")
-            if weight.ndim > 1:
-                owners[weight] = path
-                weights[f"{path}.{name}" if path else name] = weight
+    weights: Weights = {}
+    owners: dict[Tensor, str] = {}
+    for path, name, θ in _candidates(every, only, left_out):
+        where = f"layer {path}" if path else f"the {type(model).__name__}"
+        if isinstance(θ, nn.parameter.UninitializedParameter) or θ.is_meta:
+            raise UserError(f"{where} has no weights yet; call the model on a batch, or load or draw them")
+        if hasattr(θ, "placements"):
+            raise UserError(f"{where} is sharded; prune the whole model, shard it, and apply the masks then")
+        if θ in owners:
+            raise UserError(f"{where} shares its weight with layer {owners[θ]}; untie them, or exclude both")
+        if θ.ndim > 1:
+            owners[θ], weights[name] = path, θ
     return weights
 
 
-def _is_among(path: str, layer: nn.Module, chosen: Layers) -> bool:
-    return any(fnmatchcase(path, c) if isinstance(c, str) else isinstance(layer, c) for c in chosen)
+def _listed(**argument: Any) -> tuple[Layer, ...]:
+    """The layers that an argument names, in whatever it holds them."""
+    ((name, given),) = argument.items()
+    several = isinstance(given, Iterable) and not isinstance(given, str)
+    listed = tuple(given) if several else (None,)
+    right = all(isinstance(each, str | type | nn.Module) for each in listed)
+    must_be("a list of layers: names, types or modules", right, **{name: listed if several else given})
+    return listed
 
 
-def _inside(every: Sequence[tuple[str, nn.Module]], chosen: Layers) -> set[nn.Module]:
+def _candidates(
+    every: Every, layers: tuple[Layer, ...] | None, exclude: tuple[Layer, ...]
+) -> Iterator[tuple[str, str, Tensor]]:
+    """Path, name and parameter of all that may be pruned: by its kind, or because `layers` names it."""
+    embedded = {θ for _, layer in every if isinstance(layer, EMBEDDINGS) for θ in layer.parameters(False)}
+    inside, outside = _inside(every, layers or ()), _inside(every, exclude)
+    for path, layer in every:
+        own = dict(layer.named_parameters(path, recurse=False, remove_duplicate=False))
+        kinds = {name.rpartition(".")[2] for name in own}
+        if layer in outside or not (layers is None or layer in inside or _are_among(own, layers)):
+            continue
+        if is_parametrized(layer) or kinds & {"weight_orig", "weight_v"}:
+            where = f"layer {path}" if path else f"the {type(layer).__name__}"
+            raise UserError(
+                f"{where} has no weight of its own, but a parametrization (weight_norm, spectral_norm, "
+                f"torch.nn.utils.prune): remove that, or leave the layer whole by exclude=[{path!r}]"
+            )
+        for name, θ in own.items():
+            named = layers is not None and (_is_among(path, layer, layers) or _are_among([name], layers))
+            if _are_among([name], exclude) or not (layers is None or layer in inside or named):
+                continue
+            if (isinstance(layer, WHOLE) or θ in embedded) and not named:
+                continue
+            if layers is not None or "weight" in name.rpartition(".")[2] or _is_batched(θ):
+                yield path, name, θ
+
+
+def _are_among(names: Iterable[str], chosen: tuple[Layer, ...]) -> bool:
+    return any(isinstance(c, str) and fnmatchcase(name, c) for name in names for c in chosen)
+
+
+def _is_among(path: str, layer: nn.Module, chosen: tuple[Layer, ...]) -> bool:
+    return any(
+        fnmatchcase(path, c)
+        if isinstance(c, str)
+        else layer is c or (isinstance(c, type) and isinstance(layer, c))
+        for c in chosen
+    )
+
+
+def _inside(every: Every, chosen: tuple[Layer, ...]) -> set[nn.Module]:
     return {inner for path, layer in every if _is_among(path, layer, chosen) for inner in layer.modules()}
 
 
@@ -112,24 +145,22 @@ def _is_batched(parameter: Tensor) -> bool:
 
 
 def _tell_what_stays(model: nn.Module, weights: Weights) -> None:
-    """Log the share of the parameters that are not among `weights`, by type of layer, if it is large."""
-    pruned, whole = set(weights.values()), Counter[str]()
-    seen = set(pruned)
+    """Log the share of matrices and the like that are not among `weights`, by type of layer, if large."""
+    seen, whole = set(weights.values()), Counter[str]()
     for layer in model.modules():
-        own = set(layer.parameters(recurse=False))
-        if own.isdisjoint(pruned):  # else what stays are biases
-            whole[type(layer).__name__] += sum(θ.numel() for θ in own - seen)
+        own = set(layer.parameters(recurse=False)) - seen
+        whole[type(layer).__name__] += sum(θ.numel() for θ in own if θ.ndim > 1)
         seen |= own
     every = sum(θ.numel() for θ in seen)
     if whole.total() > TOLD * every:
         most = ", ".join(f"{name} {count / every:.1%}" for name, count in whole.most_common(3) if count)
-        covered = sum(θ.numel() for θ in pruned) / every
+        covered = sum(θ.numel() for θ in weights.values()) / every
         logger.warning("prune covers %.1f%% of the parameters; whole stay those of %s", 100 * covered, most)
 
 
 def prune(
     model: nn.Module,
-    loss: Callable[[nn.Module], Tensor],
+    loss: Callable[[nn.Module], Tensor] | Iterable[Callable[[nn.Module], Tensor]],
     sparsity: float,
     method: str | ScoreFunction = "snip",
     *,
@@ -143,12 +174,16 @@ def prune(
 
     Args:
         model: any network, usually at its initialization. Weights of linear, convolutional, recurrent and
-            attention layers and of batched experts are pruned. Biases, normalisations, and embeddings, also
-            those that are tied to another layer, stay whole; if these are more than a twentieth of the
-            parameters, a line says so. So does a layer whose scores are all 0, as of a head that begins at 0.
-        loss: function from a model to the scalar that training would minimise, on one batch; GraSP
-            differentiates it twice. SynFlow calls it once to see what the model is fed, and uses no data; it
-            is for networks whose outputs grow with each weight, without LayerNorm or attention.
+            attention layers and of batched experts are pruned. Biases, normalisations, embeddings, also
+            those that are tied to another layer, and parameters of other names stay whole; if these are more
+            than a twentieth of the parameters, a line says so. Layers whose scores are all 0, such as those
+            behind a BatchNorm that begins at 0, keep their largest weights, which a line says, too.
+        loss: function from a model to the scalar that training would minimise, on one batch. It is called in
+            each round, by GraSP twice, and has to take the same batch each time; PyTorch's random numbers
+            are the same. SynFlow calls it once to see what the model is fed, and uses no data; it is for
+            networks whose outputs grow with each weight, without LayerNorm or attention. For scores of more
+            data than fits into memory at once, give several such functions, of a batch each: their gradients
+            are added up.
         sparsity: fraction of weights to remove, at least 0 and less than 1.
         method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`
             (:mod:`singleshot.pruning.pruners`), or one of them with its mask permuted layer by layer as a
@@ -156,27 +191,31 @@ def prune(
             :class:`~singleshot.pruning.pruner.Objective` and the weights, by the parameter's name, to scores
             of the same names and shapes.
         scope: whether all weights of the network compete to be kept, or those of each layer.
-        layers: the only layers to prune, with all that is inside, by name, such as `encoder.layers.0` or
-            `decoder.*.linear1`, or by type, such as `nn.Linear`; embeddings only if a name or type is theirs.
-        exclude: layers to leave whole, with all that is inside, by name or type.
+        layers: the only layers to prune, with all that is inside, whatever its parameters are called: names,
+            such as `encoder.layers.0` or `decoder.*.linear1`, types, such as `nn.Linear`, or modules of the
+            model; embeddings only if one of these is theirs. A name may also be a single parameter's.
+        exclude: layers, or parameters, to leave whole, in the same forms.
         iterations: rounds of scoring and removing; by default 100 for SynFlow, as in its paper, else 1.
         seed: of random scores and permutations.
 
     Returns:
         Bool tensors shaped like the weights (for a linear layer (out, in)), by the parameter's name
-        (`layer1.0.conv1.weight`); true where a weight is kept. Exactly N - round(N · sparsity) of all N
+        (`layer1.0.conv1.weight`); true where a weight is kept. Exactly N - round(N · sparsity) of all these N
         weights, or of each layer's N weights, are kept.
 
     Raises:
         UserError: there is nothing to prune, the method is unknown, another argument is of the wrong type or
-            out of range, a layer's weight is tied, lazy or computed from other parameters, the loss is no
-            scalar or does not depend on the weights, or there is not one finite score for each weight.
+            out of range, a layer's weight is tied, lazy, sharded or computed from other parameters, the loss
+            is no scalar or does not depend on the weights, or there is not one finite score for each weight.
     """
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
-    must_be("a function of the model", callable(loss), loss=loss)
+    several = isinstance(loss, Iterable) and not isinstance(loss, Tensor | nn.Module)
+    losses = tuple(loss) if several else (loss,)  # type: ignore[arg-type]
+    right = len(losses) > 0 and all(map(callable, losses))
+    must_be("a function of the model, or several", right, loss=loss)
     must_be("a pruner's name or a function", isinstance(method, str) or callable(method), method=method)
     must_be("network or layer", scope in ("network", "layer"), scope=scope)
-    must_be("a whole number from 0", isinstance(seed, int) and seed >= 0, seed=seed)
+    must_be("a whole number from 0", isinstance(seed, Integral) and seed >= 0, seed=seed)
     if isinstance(method, str) and method.partition("-")[2] in CONTROLS.keys() - {"shuffled"}:
         raise UserError(f"method {method}: this control is for agents (singleshot.rl); give …-shuffled")
     weights = prunable(model, layers, exclude)
@@ -186,13 +225,16 @@ def prune(
     if layers is None:
         _tell_what_stays(model, weights)
     config = PruningConfig(scope=scope, iterations=iterations)
-    evaluate = _LossOf(model, loss, seed)
+    of_batches = [_LossOf(model, each, int(seed)) for each in losses]
+    evaluate = [each.differentiable for each in of_batches]
     # The flow has a copy of the model, which all rounds share.
-    flow = functools.cache(lambda: _flow(model, _inputs_of(model, evaluate)))
+    flow = functools.cache(lambda: _flow(model, _inputs_of(model, of_batches[0])))
 
     def objectives(iteration: int) -> Mapping[str, Objective]:  # noqa: ARG001 (each round sees the same batch)
-        scores = stream("pruning scores", seed)
-        return {"": Objective(evaluate.differentiable, lambda weights: flow()(weights), scores)}
+        scores = stream("pruning scores", int(seed))
+        return {
+            "": Objective(evaluate if evaluate[1:] else evaluate[0], lambda weights: flow()(weights), scores)
+        }
 
     # Fused attention has no second derivative, which GraSP needs, and inference mode has no derivative.
     with sdpa_kernel(SDPBackend.MATH), torch.inference_mode(False):
@@ -201,6 +243,7 @@ def prune(
 
 def report(masks: Mapping[str, Tensor]) -> str:
     """A line for each of the `masks` of :func:`prune`, then for all: weights kept, of how many, the share."""
+    must_be("masks by the parameter's name", isinstance(masks, Mapping), masks=masks)
     counts = {name: (int(mask.sum()), mask.numel()) for name, mask in masks.items()}
     counts["all"] = sum(kept for kept, _ in counts.values()), sum(n for _, n in counts.values())
     width = max(map(len, counts))
@@ -208,107 +251,6 @@ def report(masks: Mapping[str, Tensor]) -> str:
         f"{name:{width}} {kept:12,} of {total:12,} {kept / max(total, 1):8.2%}"
         for name, (kept, total) in counts.items()
     )
-
-
-def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
-    """Set the weights that `masks` prunes to zero, and keep them there under any `torch.optim` optimiser.
-
-    The gradients of pruned weights are zero from now on. After each step of an optimiser these weights are
-    set to zero again, as moments from before would move them. Frozen weights obey their masks, too. `masks`
-    is what :func:`prune` returns; a second call replaces the masks of the first, but weights that are zero
-    stay so: to compare sparsities, prune copies of the model.
-
-    A copy by `copy.deepcopy` has the masks, too. Files have not, neither of `state_dict` nor of the model
-    itself: save the masks beside them, and apply them again to a model that was read, or whose parameters
-    were replaced by `load_state_dict(…, assign=True)`. If several processes train one model (DDP), prune in
-    one of them and send the masks to the others.
-
-    Raises:
-        UserError: a mask names no parameter of `model`, has another shape, or other values than 0 and 1.
-    """
-    must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
-    parameters = {_bare(name): θ for name, θ in model.named_parameters(remove_duplicate=False)}
-    chosen = {name: (parameters.get(_bare(name)), torch.as_tensor(mask)) for name, mask in masks.items()}
-    for name, (θ, mask) in chosen.items():
-        if θ is None or θ.shape != mask.shape:
-            has = "no such parameter" if θ is None else f"one of shape {tuple(θ.shape)}"
-            raise UserError(f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}")
-        if not ((mask == 0) | (mask == 1)).all():
-            raise UserError(f"mask {name!r} has other values than 0 and 1; give 1 where a weight is kept")
-    for θ, mask in chosen.values():
-        assert θ is not None
-        _constrain(θ, ~mask.bool())
-    _watch_optimizers()
-
-
-def _bare(name: str) -> str:
-    """A parameter's name without what `torch.compile` and DDP put before it."""
-    return re.sub(r"(^|\.)(_orig_mod|module)(?=\.)", "", name).lstrip(".")
-
-
-class _Mask:
-    """A parameter's mask: hook of its gradients, and its `__deepcopy__`, as PyTorch's copies have no hooks.
-
-    It does not keep its parameter alive, and stays behind when that is pickled.
-    """
-
-    def __init__(self, owner: nn.Parameter, pruned: Tensor) -> None:
-        self.owner, self.pruned = weakref.ref(owner), pruned
-
-    def on(self, device: torch.device) -> Tensor:
-        if self.pruned.device != device:
-            self.pruned = self.pruned.to(device)
-        return self.pruned
-
-    def gradient(self, gradient: Tensor) -> Tensor:
-        return gradient.masked_fill(self.on(gradient.device), 0.0)
-
-    def __call__(self, memo: dict[int, Any]) -> nn.Parameter:
-        owner = self.owner()
-        assert owner is not None
-        copied: nn.Parameter = type(owner).__deepcopy__(owner, memo)
-        _constrain(copied, self.pruned)
-        return copied
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(None), ()
-
-
-def _constrain(parameter: nn.Parameter, pruned: Tensor) -> None:
-    """Have the parameter, and copies of it, obey its mask."""
-    if own := _mask_of(parameter):
-        own.pruned = pruned
-    else:
-        own = _Mask(parameter, pruned)
-        frozen = not parameter.requires_grad
-        parameter.requires_grad_()  # a frozen parameter takes no hook, but keeps one
-        parameter.register_hook(own.gradient)
-        parameter.requires_grad_(not frozen)
-        parameter.__deepcopy__ = own  # type: ignore[method-assign]
-    _zero(parameter)
-
-
-def _mask_of(parameter: Tensor) -> _Mask | None:
-    own = vars(parameter).get("__deepcopy__")
-    return own if isinstance(own, _Mask) else None
-
-
-@torch.no_grad()
-def _zero(parameter: Tensor) -> None:
-    if own := _mask_of(parameter):
-        parameter.masked_fill_(own.on(parameter.device), 0.0)
-
-
-@functools.cache
-def _watch_optimizers() -> None:
-    """From the first call on, have every optimiser end its steps by setting pruned weights to zero."""
-    register_optimizer_step_post_hook(_after_step)
-
-
-def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            _zero(parameter)
 
 
 class _LossOf(nn.Module):
@@ -337,12 +279,15 @@ class _LossOf(nn.Module):
     def of_weights(self, weights: Weights) -> Tensor:
         """The loss with other weights, always with the same dropout and other random numbers of PyTorch's.
 
-        Normalisations update copies of their running means.
+        Normalisations update copies of their running means, and modules are in the modes they were in.
         """
+        modes = [(module, module.training) for module in self.model.modules()]
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             own = {f"model.{name}": θ for name, θ in weights.items()}
             value: Tensor = functional_call(self, _replaced(self, own), (), tie_weights=False)
+        for module, mode in modes:
+            module.training = mode
         return value
 
 
@@ -367,36 +312,63 @@ def _replaced(model: nn.Module, weights: Weights) -> dict[str, Tensor]:
 
 
 def _flow(model: nn.Module, inputs: Inputs) -> Callable[[Weights], Tensor]:
-    """R = 1ᵀ(∏ θ)1 of SynFlow: the model's outputs for inputs of one, summed, and scaled to 1.
+    """R = 1ᵀ(∏ θ)1 of SynFlow: the model's outputs for equal inputs, summed, and scaled to 1.
 
     As in the authors' code, the model is linear on its way: other parameters count by their absolute values,
-    biases are zero, and normalisations compute as in inference. R grows with the depth, beyond float32.
+    biases are zero, and normalisations compute as in inference, here with means of zero. Inputs are not 1,
+    but so small that no activation such as ReLU6 saturates; scores are the same where none does. One example
+    in double precision is enough, unless the model refuses that: graphs have no examples, and some models
+    make float32 tensors of their own.
     """
-    linear = copy.deepcopy(model).eval().double()
-    with torch.no_grad():
-        for name, parameter in linear.named_parameters():
-            parameter.mul_(0 if "bias" in name.rpartition(".")[2] else parameter.sign())
-    arguments, keywords = inputs
-    ones = tuple(map(_ones, arguments)), {name: _ones(value) for name, value in keywords.items()}
-
-    def flow(weights: Weights) -> Tensor:
-        own = {name: θ.double() for name, θ in weights.items()}
-        outputs = functional_call(linear, _replaced(linear, own), *ones, tie_weights=False)
-        sums = [output.sum() for output in _tensors(outputs)]
-        R = torch.stack(sums).sum() if sums else torch.zeros(())
-        if not 0 < R < math.inf:
-            raise UserError(f"{NOT_LINEAR} (the sum of its outputs is {R:.3g}); use snip or grasp")
-        return R / R.detach()
-
-    return flow
+    own = next(model.parameters()).dtype
+    for dtype, examples in ((torch.float64, slice(1)), (torch.float64, slice(None)), (own, slice(None))):
+        equal = functools.partial(_equal, dtype=dtype, examples=examples)
+        given = tuple(map(equal, inputs[0])), {name: equal(value) for name, value in inputs[1].items()}
+        try:
+            linear = _linear(model, dtype)
+            with torch.no_grad():
+                linear(*given[0], **given[1])
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            refused = error
+        else:
+            return functools.partial(_outputs_over_themselves, linear, given, dtype)
+    raise UserError(f"SynFlow can't feed the model tensors of equal numbers: {in_a_line(refused)}")
 
 
-def _ones(given: Any) -> Any:
-    """Of one example, if the model is given a tensor: doubles, or whole numbers where these are given."""
+@torch.no_grad()
+def _linear(model: nn.Module, dtype: torch.dtype) -> nn.Module:
+    linear = copy.deepcopy(model).eval().to(dtype)
+    for name, parameter in linear.named_parameters():
+        parameter.mul_(0 if "bias" in name.rpartition(".")[2] else parameter.sign())
+    for name, buffer in linear.named_buffers():
+        if name.rpartition(".")[2] == "running_mean":
+            buffer.zero_()
+    return linear
+
+
+def _outputs_over_themselves(
+    linear: nn.Module, inputs: Inputs, dtype: torch.dtype, weights: Weights
+) -> Tensor:
+    own = {name: θ.to(dtype) for name, θ in weights.items()}
+    outputs = functional_call(linear, _replaced(linear, own), *inputs, tie_weights=False)
+    sums = [output.double().sum() for output in _tensors(outputs)]
+    R = torch.stack(sums).sum() if sums else torch.zeros(())
+    if not 0 < R < math.inf:
+        raise UserError(f"{NOT_LINEAR} (the sum of its outputs is {R:.3g}); use snip or grasp")
+    return R / R.detach()
+
+
+def _equal(given: Any, dtype: torch.dtype, examples: slice) -> Any:
+    """Like what the model is given, but of equal numbers: small ones, or ones where it is whole numbers."""
     if not isinstance(given, Tensor):
         return given
-    ones = torch.ones_like(given[:1])
-    return ones.double() if ones.is_floating_point() else ones
+    ones = torch.ones_like(given[examples] if given.ndim else given)
+    if not ones.is_floating_point():
+        return ones
+    ones = ones.to(dtype)
+    return ones * torch.finfo(ones.dtype).tiny ** 0.5
 
 
 def _tensors(outputs: Any) -> Iterator[Tensor]:

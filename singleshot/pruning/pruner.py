@@ -30,6 +30,10 @@ def of_layers(
     return {name: {layer: change(own) for layer, own in layers.items()} for name, layers in networks.items()}
 
 
+Function = Callable[[Weights], Tensor]
+"""A scalar function of a network's weights."""
+
+
 @dataclass(frozen=True)
 class Objective:
     """The objective of one network, as functions of its weights alone.
@@ -38,44 +42,51 @@ class Objective:
     same weights return the same number. :func:`grad` differentiates them, `loss` twice.
     """
 
-    loss: Callable[[Weights], Tensor]
-    """The scalar that training would minimise, on one batch."""
+    loss: Function | Sequence[Function]
+    """The scalar that training would minimise, on one batch; or several, on a batch each, to be added up."""
     flow: Callable[[Weights], Tensor]
     """The scalar 1ᵀ(∏ θ)1: the sum of the outputs for an input of ones, without biases or nonlinearities."""
     generator: torch.Generator
     """Generator of random scores and of a control's permutations. It draws the same numbers in each round."""
 
 
-def grad(function: Callable[[Weights], Tensor]) -> Callable[[Weights], Weights]:
+def grad(function: Function | Sequence[Function]) -> Callable[[Weights], Weights]:
     """The gradient of a scalar function of weights, as a function of weights; it may be nested.
 
-    It is that of `torch.func.grad`, but by plain autograd. So networks may have hooks and autograd functions
-    of any form, which function transforms refuse.
+    That of several functions is the sum of theirs, and has the graph of one at a time in memory. It is the
+    gradient of `torch.func.grad`, but by plain autograd. So networks may have hooks and autograd functions of
+    any form, which function transforms refuse.
 
     Raises:
         UserError: by the function that is returned, where `function` can't be differentiated.
     """
+    first, *others = [function] if callable(function) else function
 
-    @torch.enable_grad()
     def gradient(weights: Weights) -> Weights:
-        nested = any(θ.requires_grad for θ in weights.values())
-        variables = (
-            weights if nested else {layer: θ.detach().requires_grad_() for layer, θ in weights.items()}
-        )
-        value = function(variables)
-        if not value.requires_grad:
-            return {name: torch.zeros_like(θ) for name, θ in weights.items()}
-        try:
-            found = torch.autograd.grad(
-                value, list(variables.values()), create_graph=nested, materialize_grads=True
-            )
-        except RuntimeError as error:
-            if is_out_of_memory(error):
-                raise
-            raise UserError(f"the loss can't be differentiated by the weights: {in_a_line(error)}") from error
-        return dict(zip(variables, found, strict=True))
+        found = _gradient(first, weights)
+        for other in others:
+            found = {layer: found[layer] + own for layer, own in _gradient(other, weights).items()}
+        return found
 
     return gradient
+
+
+@torch.enable_grad()
+def _gradient(function: Function, weights: Weights) -> Weights:
+    nested = any(θ.requires_grad for θ in weights.values())
+    variables = weights if nested else {layer: θ.detach().requires_grad_() for layer, θ in weights.items()}
+    value = function(variables)
+    if not value.requires_grad:
+        return {name: torch.zeros_like(θ) for name, θ in weights.items()}
+    try:
+        found = torch.autograd.grad(
+            value, list(variables.values()), create_graph=nested, materialize_grads=True
+        )
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            raise
+        raise UserError(f"the loss can't be differentiated by the weights: {in_a_line(error)}") from error
+    return dict(zip(variables, found, strict=True))
 
 
 ScoreFunction = Callable[[Objective, Weights], Scores]

@@ -1,9 +1,11 @@
 """GraSP: the weights whose removal would reduce the gradient's norm the most."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from singleshot.pruning.pruner import Objective, Pruner, Scores, Weights, grad
+from singleshot.pruning.pruner import Function, Objective, Pruner, Scores, Weights, grad
 
 
 def grasp(objective: Objective, weights: Weights) -> Scores:
@@ -14,12 +16,13 @@ def grasp(objective: Objective, weights: Weights) -> Scores:
     temperature of 200 in the authors' code softens the logits of a classifier. A Q or ELBO loss has no
     logits, and dividing its network's output would change the residual instead.
     """
-    g = grad(objective.loss)(weights)
+    losses = [objective.loss] if callable(objective.loss) else objective.loss
+    g = grad(losses)(weights)
 
-    def g_dot_gradient(θ: Weights) -> Tensor:
-        return torch.stack([(g[layer] * g_θ).sum() for layer, g_θ in grad(objective.loss)(θ).items()]).sum()
+    def g_dot_gradient(loss: Function, θ: Weights) -> Tensor:
+        return torch.stack([(g[layer] * g_θ).sum() for layer, g_θ in grad(loss)(θ).items()]).sum()
 
-    Hg = grad(g_dot_gradient)(weights)  # with g held constant, ∇(gᵀ∇L) = Hg
+    Hg = grad([partial(g_dot_gradient, loss) for loss in losses])(weights)  # with g held constant, ∇(gᵀ∇L)
     return {layer: θ * Hg[layer] for layer, θ in weights.items()}
 
 

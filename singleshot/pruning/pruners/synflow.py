@@ -4,7 +4,8 @@ from singleshot.errors import UserError
 from singleshot.pruning.pruner import Objective, Pruner, Scores, Weights, grad
 
 NOT_LINEAR = (
-    "SynFlow needs a network whose outputs grow with each weight, unlike those with LayerNorm or attention"
+    "SynFlow needs a network whose outputs grow with each weight, unlike those with LayerNorm, attention or "
+    "gates, and enough rounds (`iterations`) for no layer to lose all its weights"
 )
 
 

@@ -206,6 +206,7 @@ def test_layers_are_chosen_by_name_or_type(mlp, loss):
 
     assert chosen(layers=[nn.Linear]) == chosen(layers=["*"]) == ["0.weight", "2.weight"]
     assert chosen(layers=["0"]) == chosen(exclude=["2"]) == ["0.weight"]
+    assert chosen(layers=(each for each in [mlp[0]])) == chosen(exclude=iter(["2.*"])) == ["0.weight"]
     assert chosen(layers=[nn.Linear], exclude=["[0-1]"]) == ["2.weight"]
     whole = nn.Sequential(mlp)  # a container stands for all inside
     assert list(singleshot.prune(whole, loss, 0.5, layers=["0"])) == ["0.0.weight", "0.2.weight"]
@@ -214,6 +215,62 @@ def test_layers_are_chosen_by_name_or_type(mlp, loss):
             chosen(**which)
     with pytest.raises(UserError, match="no weights to prune among"):
         singleshot.prune(whole, loss, 0.5, exclude=[nn.Sequential])
+
+
+class Nested(nn.Module):
+    """A layer with matrices of any names, and an attribute that is called as wrappers are."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.root = nn.Parameter(torch.randn(3, 3)), nn.Parameter(torch.randn(3, 20))
+        self.module = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.module(x @ self.weight) @ self.root
+
+
+def test_matrices_of_any_name_can_be_named_and_their_share_is_told(caplog):
+    """Of 81 parameters, 60 are `root` and 18 in layers' weights."""
+    x = torch.randn(8, 3)
+    own = {name: list(singleshot.prune(Nested(), lambda m: m(x).square().sum(), 0.5, layers=given))
+           for name, given in {"none": None, "all": ["*"], "one": ["root"]}.items()}  # fmt: skip
+    assert own == {
+        "none": ["weight", "module.weight"],
+        "all": ["weight", "root", "module.weight"],
+        "one": ["root"],
+    }
+    assert "prune covers 22.2% of the parameters; whole stay those of Nested 74.1%" in caplog.text
+
+
+def test_a_mask_is_for_the_parameter_of_its_exact_name():
+    model = Nested()
+    singleshot.apply(model, {"weight": torch.eye(3), "module.weight": torch.ones(3, 3)})
+    assert int(model.weight.count_nonzero()) == 3
+    assert int(model.module.weight.count_nonzero()) == 9
+
+
+@pytest.mark.parametrize("replace", ["assign", "to_empty", "swap"])
+def test_a_parameter_that_takes_anothers_place_obeys_its_mask_and_is_told(mlp, loss, replace, caplog):
+    masks = singleshot.prune(mlp, loss, sparsity=0.8)
+    singleshot.apply(mlp, masks)
+    state = {name: torch.randn_like(θ) for name, θ in mlp.state_dict().items()}
+    if replace == "swap":
+        for layer in (mlp[0], mlp[2]):
+            torch.utils.swap_tensors(layer.weight, nn.Parameter(torch.randn_like(layer.weight)))
+    elif replace == "to_empty":
+        mlp.to("meta").to_empty(device="cpu").load_state_dict(state)
+    else:
+        mlp.load_state_dict(state, assign=True)
+    loss(mlp).backward()
+    torch.optim.Adam(mlp.parameters()).step()
+    assert all((mlp.get_parameter(name)[~mask] == 0).all() for name, mask in masks.items())
+    assert "2 parameters, such as" in caplog.text
+
+
+def test_parameters_under_masks_are_read_by_weights_only(mlp, loss, tmp_path):
+    singleshot.apply(mlp, singleshot.prune(mlp, loss, sparsity=0.8))
+    torch.save(mlp.state_dict(keep_vars=True), tmp_path / "state.pt")
+    assert torch.equal(torch.load(tmp_path / "state.pt")["0.weight"], mlp[0].weight)
 
 
 def test_a_report_has_kept_and_total_of_each_layer():
@@ -249,6 +306,27 @@ def test_synflow_sums_whatever_a_model_returns_and_sees_keywords(mlp, loss):
         )
         assert own.keys() == {f"network.{name}" for name in plain}
         assert all(torch.equal(own[f"network.{name}"], mask) for name, mask in plain.items())
+
+
+class OfNodes(nn.Module):
+    """A graph's layer, whose first axis has no examples, with a float32 tensor of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.of_nodes = nn.Linear(4, 6, bias=False)
+
+    def forward(self, x, edges):
+        return torch.zeros(len(x), 6).index_add(0, edges[1], self.of_nodes(x)[edges[0]])
+
+
+def test_synflow_of_a_graph_scores_weights_by_their_magnitude():
+    """Each weight meets equal inputs as often as any other."""
+    torch.manual_seed(0)
+    model, x, edges = OfNodes(), torch.randn(5, 4), torch.tensor([[0, 1, 2, 4], [1, 2, 3, 3]])
+    masks = singleshot.prune(model, lambda m: m(x, edges).square().sum(), 0.5, "synflow")
+    assert torch.equal(
+        masks["of_nodes.weight"], model.of_nodes.weight.abs() > model.of_nodes.weight.abs().median()
+    )
 
 
 def test_synflow_of_a_deep_network_does_not_overflow():
@@ -294,7 +372,7 @@ def test_the_gradient_of_a_module_that_is_used_twice_is_the_sum_of_both_uses():
         assert [name for name, mask in masks.items() if mask.any()] == [winner]
 
 
-def test_a_layer_whose_scores_are_all_0_stays_whole_and_is_told(caplog):
+def test_layers_whose_scores_are_all_0_take_their_part_by_magnitude_and_are_told(caplog):
     """One that takes no part, and a head that begins at 0: SNIP's |θ·∂L/∂θ| is 0 for both."""
     torch.manual_seed(0)
     sizes = {"used": 4, "unused": 2, "head": 2, "other": 2}
@@ -306,12 +384,30 @@ def test_a_layer_whose_scores_are_all_0_stays_whole_and_is_told(caplog):
         features = m["used"](x)
         return (m["head"](features) + m["other"](features) - 1).square().sum()
 
-    masks = singleshot.prune(model, loss, 0.5, "snip")
-    assert masks["head.weight"].all()
-    assert masks["unused.weight"].all()
-    assert kept({name: masks[name] for name in ("used.weight", "other.weight")}) == 12
-    for layer in ("head", "unused"):
-        assert f"snip's scores of layer {layer}.weight are all 0, so it stays whole" in caplog.text
+    masks = singleshot.prune(model, loss, 0.75, "snip")
+    assert kept({name: masks[name] for name in ("used.weight", "other.weight")}) == 6
+    assert kept(masks) == 10
+    largest = model["unused"].weight.abs().flatten().topk(2).indices
+    assert masks["unused.weight"].flatten().nonzero().flatten().tolist() == sorted(largest.tolist())
+    (line,) = [record.getMessage() for record in caplog.records if "snip's scores" in record.getMessage()]
+    assert "2 of 4 layers of the model are all 0, such as unused.weight" in line
+    assert "25.00% are kept in all" in line
+
+
+@pytest.mark.parametrize(
+    ("make", "method"),
+    [
+        (lambda: models.resnet18(num_classes=10, zero_init_residual=True), "snip"),
+        (lambda: models.mobilenet_v2(num_classes=10), "synflow"),
+    ],
+)
+def test_networks_with_branches_that_begin_at_0_or_saturate_reach_their_share(make, method):
+    """The last BatchNorm of each branch is 0, or ReLU6 has no slope beyond 6: no layer is emptied for it."""
+    torch.manual_seed(0)
+    masks = singleshot.prune(make().train(), images, 0.95, method, iterations=2)
+    total = sum(mask.numel() for mask in masks.values())
+    assert kept(masks) == total - round(0.95 * total)
+    assert all(mask.any() for mask in masks.values())
 
 
 @pytest.mark.parametrize("grad", [torch.func.grad, grad])
@@ -324,6 +420,17 @@ def test_a_method_of_ones_own_scores_as_a_pruner_does(mlp, loss, grad):
     snip = singleshot.prune(mlp, loss, 0.75, "snip")  # which ranks by the square root
     assert all(torch.equal(masks[name], mask) for name, mask in snip.items())
     assert masks.keys() == snip.keys()
+
+
+@pytest.mark.parametrize("method", ["snip", "grasp"])
+def test_gradients_of_several_losses_are_added_up(mlp, batch, method):
+    """GraSP's Hg is of the whole loss: neither a sum of batches' scores, nor that of their mean's."""
+    x, y = (each.double() for each in batch)
+    mlp.double()
+    whole = singleshot.prune(mlp, lambda m: (m(x) - y).square().sum(), 0.8, method, iterations=2)
+    parts = [lambda m, i=i: (m(x[i : i + 5]) - y[i : i + 5]).square().sum() for i in range(0, 16, 5)]
+    added = singleshot.prune(mlp, iter(parts), 0.8, method, iterations=2)
+    assert all(torch.equal(added[name], mask) for name, mask in whole.items())
 
 
 def test_frozen_weights_are_pruned_too_and_gradients_are_zero_even_where_they_overflow(mlp, loss):
@@ -480,7 +587,12 @@ def test_mistakes_are_one_line(mlp, loss):
         ("ReLU has no weights", {"model": nn.ReLU()}),
         ("layer 0", {"model": nn.Sequential(nn.LazyLinear(3))}),
         ("layer 0", {"model": nn.Sequential(nn.Linear(4, 1, device="meta"))}),
-        ("Linear", {"model": nn.utils.parametrizations.weight_norm(nn.Linear(4, 2))}),
+        ("exclude=['0']", {"model": nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 2)))}),
+        ("sparsity is '0.9'", {"sparsity": "0.9"}),
+        ("iterations is 2.5", {"iterations": 2.5}),
+        ("layers is '02'", {"layers": "02"}),
+        ("exclude is <class", {"exclude": nn.Linear}),
+        ("seed is -1", {"seed": -1}),
         ("Linear", {"model": identity(nn.Linear(4, 2), "weight")}),
         ("layer 1 shares its weight with layer 0", {"model": tied}),
     ):
@@ -493,6 +605,8 @@ def test_mistakes_are_one_line(mlp, loss):
         ("'9.weight'", mlp, {"9.weight": torch.ones(3, 3)}),
         ("'0.weight'", mlp, {"0.weight": torch.full((30, 4), 0.5)}),
         ("model is", {}, mlp),
+        ("masks is 0.9", mlp, 0.9),
+        ("weight or module.weight", Nested(), {"_orig_mod.weight": torch.ones(3, 3)}),
     ):
         with pytest.raises(UserError) as caught:
             singleshot.apply(*arguments)
