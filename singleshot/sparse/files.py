@@ -1,7 +1,10 @@
 """Files of any pruned network in as few bytes as its kept weights need."""
 
+import os
+import sys
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from singleshot.errors import must_be
@@ -18,7 +21,11 @@ def pack(model: nn.Module, path: str | Path, values: packed.ValuesName = "raw") 
         UserError: the path is a folder or can't be written, or a tensor can't be written as `values`.
     """
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
-    data = packed.pack(TensorFile({name: θ.cpu() for name, θ in model.state_dict().items()}, {}), values)
+    tensors = model.state_dict()
+    for name, θ in tensors.items():
+        plain = isinstance(θ, Tensor) and θ.layout == torch.strided and not (θ.is_meta or θ.is_quantized)
+        must_be("models whose state_dict has plain tensors", plain, **{f"state_dict()[{name!r}]": θ})
+    data = packed.pack(TensorFile({name: θ.cpu() for name, θ in tensors.items()}, {}), values, sys.maxsize)
     with writing(path, "model.packed") as file:
         file.write_bytes(data)
 
@@ -27,6 +34,7 @@ def unpack(path: str | Path) -> dict[str, Tensor]:
     """The `state_dict` that :func:`pack` wrote, for `model.load_state_dict`; pruned weights are 0.
 
     Raises:
-        UserError: the file is missing, damaged or of another kind.
+        UserError: the file is missing, damaged or of another kind, or has more than this machine's memory.
     """
-    return dict(packed.read_packed(Path(path)).model.tensors)
+    bytes_of_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return dict(packed.read_packed(Path(path), most=bytes_of_memory).model.tensors)

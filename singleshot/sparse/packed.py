@@ -17,10 +17,10 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,16 +31,18 @@ from singleshot.errors import UserError, in_a_line
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
 
 ValuesName = Literal["raw", "exponents", "fp16", "int8"]
-"""How kept float32 values are stored. `raw`: all 4 bytes. `exponents`: all bits, of which the exponents, some
-2.6 bits of entropy in a trained layer, are compressed; mantissas can't be told from random bits. `fp16`:
+"""How kept values are stored. `raw`: all their bytes. `exponents`: all bits, of which float32's exponents,
+some 2.6 bits of entropy in a trained layer, are compressed; mantissas can't be told from random bits. `fp16`:
 rounded to 2 bytes. `int8`: rounded to multiples of 1/127 of a row's largest magnitude. (With one scale per
 layer, a HalfCheetah agent whose first layers hold the scales of normalised states falls from a D4RL score of
 68 to that of a random policy.)"""
 LOSSLESS: tuple[ValuesName, ...] = ("raw", "exponents")
 MAGIC = b"\x89SSPACK\n"
 MOST_ENTRIES = 2**26
-"""Most entries of all tensors together, twice a ResNet-50's. Zeros take no bytes, so a small file could
-otherwise claim any number."""
+"""Most entries of all tensors together, twice a ResNet-50's, in files that may be a stranger's. Zeros take no
+bytes, so a small file could otherwise claim any number."""
+MOST_HEADER = 2**26
+"""Most bytes of a header."""
 _DIGEST_BYTES = 16
 _LENGTH = struct.Struct("<I")
 Mask = NDArray[np.bool_]
@@ -91,13 +93,14 @@ def log2_binomial(n: int, k: int) -> float:
     return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
-def pack(model: TensorFile, values: ValuesName = "raw") -> bytes:
+def pack(model: TensorFile, values: ValuesName = "raw", most: int | None = None) -> bytes:
     """Encode a model as the content of a packed file; equal models give equal bytes with the same zlib.
 
     Raises:
-        UserError: the coding `values` can't represent a tensor's values, or the model is too large to unpack.
+        UserError: the coding `values` can't represent a tensor's values, or the model has more entries than
+            `most`, by default :data:`MOST_ENTRIES`.
     """
-    _check_size(tensor.shape for tensor in model.tensors.values())
+    _check_size((tensor.shape for tensor in model.tensors.values()), most)
     mask_of = {name: mask for name in model.tensors if (mask := _covering_mask(name, model.tensors))}
     parts, body = [], []
     for name, tensor in model.tensors.items():
@@ -116,11 +119,11 @@ def pack(model: TensorFile, values: ValuesName = "raw") -> bytes:
     return MAGIC + _digest(rest) + rest
 
 
-def unpack(data: bytes) -> Contents:
+def unpack(data: bytes, most: int | None = None) -> Contents:
     """Read what :func:`pack` wrote: the same tensors bit for bit, if its values were raw or exponents.
 
     Raises:
-        UserError: the file is damaged or of another kind.
+        UserError: the file is damaged or of another kind, or its tensors have more entries than `most`.
     """
     if not data.startswith(MAGIC):
         raise UserError("not a packed file; make one with `singleshot pack`")
@@ -131,9 +134,9 @@ def unpack(data: bytes) -> Contents:
         at = start + _LENGTH.size
         (length,) = _LENGTH.unpack(data[start:at])
         header_bytes = at + length
-        header = json.loads(_inflated(data[at:header_bytes], MOST_ENTRIES, zlib.MAX_WBITS))
+        header = json.loads(_inflated(data[at:header_bytes], MOST_HEADER, zlib.MAX_WBITS))
         parts = [Part(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in header["parts"]]
-        _check_size(part.shape for part in parts)
+        _check_size((part.shape for part in parts), most)
         at, tensors = header_bytes, {part.name: torch.empty(0) for part in parts}  # in the order of the file
         masks = {part.mask for part in parts}
         for part in parts:
@@ -155,10 +158,10 @@ def unpack(data: bytes) -> Contents:
         raise UserError(f"not what `pack` writes ({in_a_line(error)}); pack the model again") from error
 
 
-def read_packed(path: Path) -> Contents:
+def read_packed(path: Path, most: int | None = None) -> Contents:
     """Read a packed file. Raises UserError as :func:`unpack` does, or if the file is missing."""
     try:
-        return unpack(path.read_bytes())
+        return unpack(path.read_bytes(), most)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; name a packed file") from error
     except UserError as error:
@@ -186,31 +189,41 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
-def _check_size(shapes: Iterable[Iterable[int]]) -> None:
-    if sum(map(math.prod, shapes)) > MOST_ENTRIES:
-        raise UserError(f"its tensors have more than {MOST_ENTRIES:,} entries; name a smaller model")
+def _check_size(shapes: Iterable[Iterable[int]], most: int | None) -> None:
+    most = MOST_ENTRIES if most is None else most
+    if sum(map(math.prod, shapes)) > most:
+        raise UserError(f"its tensors have more than {most:,} entries; name a smaller model")
 
 
 def _covering_mask(name: str, tensors: Mapping[str, Tensor]) -> str | None:
     """The name of a weight's mask, if the weight has nothing but +0.0 outside of it."""
     mask_name, weight = f"{name.removesuffix('.weight')}.mask", tensors[name]
     mask = tensors.get(mask_name)
-    if not name.endswith(".weight") or mask is None or weight.dtype != torch.float32:
+    if not name.endswith(".weight") or mask is None or not _may_be_sparse(weight):
         return None
     alike = mask.dtype == torch.bool and mask.shape == weight.shape
-    return mask_name if alike and not _bits(weight)[~_array(mask)].any() else None
+    return mask_name if alike and not _bytes(weight)[~_array(mask)].any() else None
+
+
+def _may_be_sparse(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _kept(tensor: Tensor, mask: Tensor | None) -> Mask:
     if mask is not None or tensor.dtype == torch.bool:
         return _array(tensor if mask is None else mask)
-    sparse = tensor.dtype == torch.float32 and tensor.ndim >= 2
-    return _bits(tensor) != 0 if sparse else np.ones(tensor.shape, bool)
+    if _may_be_sparse(tensor) and tensor.ndim >= 2:
+        kept: Mask = _bytes(tensor).any(-1)
+        return kept
+    return np.ones(tensor.shape, bool)
 
 
-def _bits(tensor: Tensor) -> NDArray[np.uint32]:
-    """The bits of a tensor's numbers, which, unlike the numbers, tell -0.0 from +0.0."""
-    return _array(tensor).view(np.uint32)
+def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
+    """The bytes of each number, on a last axis. Unlike the numbers, they tell -0.0 from +0.0."""
+    flat = tensor.detach().cpu().contiguous().view(-1)
+    # The strides of a tensor without elements don't allow a view of another type.
+    own = flat.view(torch.uint8).numpy() if len(flat) else np.empty(0, np.uint8)
+    return own.reshape(*tensor.shape, tensor.itemsize)
 
 
 def _array(tensor: Tensor) -> NDArray:
@@ -240,22 +253,9 @@ def _inflated(data: bytes, most: int, wbits: int = -zlib.MAX_WBITS) -> bytes:
 
 
 def _write_mask(kept: Mask) -> bytes:
-    """The numbers of kept entries in each row and column, then the gaps between kept entries; b"" if all are.
-
-    Entries are in the order of the product of their row's and column's numbers: in pruned networks, some
-    units keep many weights and others few, and so gaps grow from block to block. Of a mask that keeps more
-    than half, the other entries are stored. Numbers of 255 and more take several bytes.
-    """
+    """The positions of kept entries, or of the others if these are fewer; b"" if all or none are kept."""
     rare = _matrix(~kept if 2 * kept.sum() > kept.size else kept)
-    if not rare.any():
-        return b""
-    rows, columns = rare.sum(1), rare.sum(0)
-    places = np.flatnonzero(rare.ravel()[_likely_first(rows, columns)])
-    gaps = np.diff(places - np.arange(len(places)), prepend=0)
-    more, last = np.divmod(np.concatenate([rows, columns, gaps]), 255)
-    stored = np.full(int((more + 1).sum()), 255, np.uint8)
-    stored[np.cumsum(more + 1) - 1] = last
-    return _huffman(stored.tobytes())
+    return _huffman(_numbers_to_bytes(_gaps_of(rare))) if rare.any() else b""
 
 
 def _read_mask(data: bytes, part: Part) -> Mask:
@@ -265,49 +265,99 @@ def _read_mask(data: bytes, part: Part) -> Mask:
     rows, columns = _matrix(rare).shape
     fewer = min(part.kept, part.entries - part.kept)
     most = rows + columns + fewer + (2 * fewer + part.entries) // 255  # as sums of all numbers are known
-    stored = np.frombuffer(_inflated(data, most), np.uint8)
-    numbers = np.diff(np.cumsum(stored, dtype=np.int64)[stored < 255], prepend=0)
-    gaps = numbers[rows + columns :]
-    chosen = _likely_first(numbers[:rows], numbers[rows : rows + columns])[
-        np.cumsum(gaps) + np.arange(len(gaps))
-    ]
-    _matrix(rare)[np.divmod(chosen, columns)] = True  # a view of `rare`
+    _fill_by_gaps(_matrix(rare), _bytes_to_numbers(_inflated(data, most)))  # a view of `rare`
     kept = ~rare if 2 * part.kept > part.entries else rare
     if kept.sum() != part.kept:
         raise ValueError("a mask keeps another number of weights than its header says")
     return kept
 
 
+def _gaps_of(matrix: Mask) -> NDArray[np.int64]:
+    """The numbers of true entries in each row, then in each column, then the gaps between true entries.
+
+    Entries are in the order of the product of their row's and column's numbers, largest first: in pruned
+    networks, some units keep many weights and others few, and so gaps grow from block to block. Of
+
+        0 1 0 0    rows have 1, 2 and 0 true entries, columns 0, 2, 0 and 1. The products are largest in
+        0 1 0 1    row 1 (4 in column 1, 2 in column 3), then in row 0 (2 and 1), and all others are 0. In
+        0 0 0 0    this order entries are 1 1 1 0 …, with no entry before the first or between: gaps 0 0 0.
+    """
+    rows, columns = matrix.sum(1), matrix.sum(0)
+    places = np.flatnonzero(matrix.ravel()[_likely_first(rows, columns)])
+    gaps = np.diff(places - np.arange(len(places)), prepend=0)
+    return np.concatenate([rows, columns, gaps])
+
+
+def _fill_by_gaps(matrix: Mask, numbers: NDArray[np.int64]) -> None:
+    """Set those entries of an empty matrix that :func:`_gaps_of` has told."""
+    rows, columns, gaps = np.split(numbers, np.cumsum(matrix.shape))
+    chosen = _likely_first(rows, columns)[np.cumsum(gaps) + np.arange(len(gaps))]
+    matrix[np.divmod(chosen, matrix.shape[1])] = True
+
+
 def _likely_first(rows: NDArray, columns: NDArray) -> NDArray[np.intp]:
     return np.argsort(-(rows[:, None] * columns), axis=None, kind="stable")
 
 
-def _write_values(tensor: Tensor, kept: Mask, kind: ValuesName) -> bytes:
-    """A tensor's kept values, in the order of its matrix.
+def _numbers_to_bytes(numbers: NDArray[np.int64]) -> bytes:
+    """A byte for each number; one of 255 and more has a byte of 255 for each time that this goes into it."""
+    more, last = np.divmod(numbers, 255)
+    stored = np.full(int((more + 1).sum()), 255, np.uint8)
+    stored[np.cumsum(more + 1) - 1] = last
+    return stored.tobytes()
 
-    Biases, which are few and have other ranges, take 16 bits if weights take 8.
-    """
-    if tensor.dtype == torch.bool:
-        return b""
-    if tensor.dtype != torch.float32:  # the strides of a tensor without elements don't allow a view
-        flat = tensor.detach().cpu().contiguous().view(-1)
-        return flat.view(torch.uint8).numpy().tobytes() if len(flat) else b""
-    matrix = _matrix(kept)
-    values = _matrix(_array(tensor))[matrix].astype("<f4")
-    if kind == "raw":
-        return values.tobytes()
-    if kind == "exponents":
-        bits = values.view("<u4")
-        fractions = (bits >> 8 & 0x800000) | (bits & 0x7FFFFF)
-        low = fractions.view(np.uint8).reshape(-1, 4)[:, :3]
-        return low.tobytes() + _huffman((bits >> 23 & 0xFF).astype(np.uint8).tobytes())
-    if kind == "fp16" or tensor.ndim < 2:
-        with np.errstate(over="ignore"):
-            halves = values.astype("<f2")
-        beyond = np.isinf(halves) & ~np.isinf(values)
-        if beyond.any():
-            raise UserError(f"{values[beyond][0]:g} is beyond float16's ±65504; pack it as raw or exponents")
-        return halves.tobytes()
+
+def _bytes_to_numbers(data: bytes) -> NDArray[np.int64]:
+    stored = np.frombuffer(data, np.uint8)
+    return np.diff(np.cumsum(stored, dtype=np.int64)[stored < 255], prepend=0)
+
+
+class Coding(NamedTuple):
+    """How kept values, in the order of their matrix (a mask that says which they are), become bytes."""
+
+    write: Callable[[Floats, Mask], bytes]
+    read: Callable[[bytes, Mask], NDArray]
+
+
+def _write_raw(values: Floats, _: Mask) -> bytes:
+    return values.tobytes()
+
+
+def _read_raw(data: bytes, _: Mask) -> NDArray:
+    return np.frombuffer(data, "<f4")
+
+
+def _write_exponents(values: Floats, _: Mask) -> bytes:
+    """Signs and fractions in 3 bytes each, then the exponents."""
+    bits = values.view("<u4")
+    fractions = (bits >> 8 & 0x800000) | (bits & 0x7FFFFF)
+    low = fractions.view(np.uint8).reshape(-1, 4)[:, :3]
+    return low.tobytes() + _huffman((bits >> 23 & 0xFF).astype(np.uint8).tobytes())
+
+
+def _read_exponents(data: bytes, matrix: Mask) -> NDArray:
+    kept = int(matrix.sum())
+    low = np.frombuffer(data[: 3 * kept], np.uint8).reshape(-1, 3)
+    fractions = np.pad(low, ((0, 0), (0, 1))).view("<u4").ravel()
+    exponents = np.frombuffer(_inflated(data[3 * kept :], kept), np.uint8).astype("<u4")
+    return ((fractions & 0x800000) << 8 | exponents << 23 | (fractions & 0x7FFFFF)).view("<f4")
+
+
+def _write_halves(values: Floats, _: Mask) -> bytes:
+    with np.errstate(over="ignore"):
+        halves = values.astype("<f2")
+    beyond = np.isinf(halves) & ~np.isinf(values)
+    if beyond.any():
+        raise UserError(f"{values[beyond][0]:g} is beyond float16's ±65504; pack it as raw or exponents")
+    return halves.tobytes()
+
+
+def _read_halves(data: bytes, _: Mask) -> NDArray:
+    return np.frombuffer(data, "<f2").astype(np.float32)
+
+
+def _write_levels(values: Floats, matrix: Mask) -> bytes:
+    """A scale for each row, then the multiples of it."""
     if not np.isfinite(values).all():
         raise UserError("int8 can't represent NaN or infinity; pack it as raw, exponents or fp16")
     each = np.zeros(matrix.shape, np.float32)
@@ -319,27 +369,55 @@ def _write_values(tensor: Tensor, kept: Mask, kind: ValuesName) -> bytes:
     return scales.astype("<f4").tobytes() + _huffman(levels.clip(-127, 127).astype(np.int8).tobytes())
 
 
+def _read_levels(data: bytes, matrix: Mask) -> NDArray:
+    scales = np.frombuffer(data[: 4 * len(matrix)], "<f4")
+    levels = np.frombuffer(_inflated(data[4 * len(matrix) :], int(matrix.sum())), np.int8)
+    return levels.astype(np.float32) * np.repeat(scales, matrix.sum(1))
+
+
+CODINGS: Mapping[ValuesName, Coding] = {
+    "raw": Coding(_write_raw, _read_raw),
+    "exponents": Coding(_write_exponents, _read_exponents),
+    "fp16": Coding(_write_halves, _read_halves),
+    "int8": Coding(_write_levels, _read_levels),
+}
+
+
+def _coding(dtype: torch.dtype, axes: int, kind: ValuesName) -> Coding | None:
+    """How the kept values of a tensor are coded, as float32; None if their own bytes are written.
+
+    Those are written of other numbers that would not get smaller, or lose bits that they should not. Biases,
+    which are few and have other ranges, take 16 bits if weights take 8.
+    """
+    smaller = {torch.float32: True, torch.float64: kind not in LOSSLESS}
+    halves = dtype in (torch.float16, torch.bfloat16) and kind == "int8" and axes > 1
+    if not (halves or smaller.get(dtype, False)):
+        return None
+    return CODINGS["fp16" if kind == "int8" and axes < 2 else kind]
+
+
+def _write_values(tensor: Tensor, kept: Mask, kind: ValuesName) -> bytes:
+    """A tensor's kept values."""
+    if tensor.dtype == torch.bool:
+        return b""
+    coding = _coding(tensor.dtype, tensor.ndim, kind)
+    if coding is None:
+        return _bytes(tensor)[kept].tobytes()
+    matrix = _matrix(kept)
+    return coding.write(_matrix(_array(tensor.float()))[matrix].astype("<f4"), matrix)
+
+
 def _read_values(data: bytes, part: Part, kept: Mask, kind: ValuesName) -> Tensor:
     if part.dtype == "bool":
         return torch.from_numpy(kept)
-    if part.dtype != "float32":
-        dtype: torch.dtype = getattr(torch, part.dtype)
-        flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
-        return flat.view(part.shape)
+    dtype: torch.dtype = getattr(torch, part.dtype)
+    coding = _coding(dtype, len(part.shape), kind)
+    if coding is None:
+        whole = np.zeros((*part.shape, dtype.itemsize), np.uint8)
+        whole[kept] = np.frombuffer(data, np.uint8).reshape(-1, dtype.itemsize)
+        numbers = torch.from_numpy(whole).view(-1).view(dtype) if whole.size else torch.empty(0, dtype=dtype)
+        return numbers.view(part.shape)
     matrix = _matrix(kept)
-    if kind == "raw":
-        values = np.frombuffer(data, "<f4")
-    elif kind == "exponents":
-        low = np.frombuffer(data[: 3 * part.kept], np.uint8).reshape(-1, 3)
-        fractions = np.pad(low, ((0, 0), (0, 1))).view("<u4").ravel()
-        exponents = np.frombuffer(_inflated(data[3 * part.kept :], part.kept), np.uint8).astype("<u4")
-        values = ((fractions & 0x800000) << 8 | exponents << 23 | (fractions & 0x7FFFFF)).view("<f4")
-    elif kind == "fp16" or len(part.shape) < 2:
-        values = np.frombuffer(data, "<f2").astype(np.float32)
-    else:
-        scales = np.frombuffer(data[: 4 * len(matrix)], "<f4")
-        levels = np.frombuffer(_inflated(data[4 * len(matrix) :], part.kept), np.int8)
-        values = levels.astype(np.float32) * np.repeat(scales, matrix.sum(1))
     dense = np.zeros(part.shape, np.float32)
-    _matrix(dense)[matrix] = values  # a view of `dense`
-    return torch.from_numpy(dense)
+    _matrix(dense)[matrix] = coding.read(data, matrix)  # a view of `dense`
+    return torch.from_numpy(dense).to(dtype)
