@@ -23,6 +23,7 @@ FUNCTIONS = {
     "apply": "pruning.masked",
     "report": "pruning.modules",
     "compact": "sparse.compaction",
+    "accelerate": "sparse.accelerated",
     "pack": "sparse.files",
     "unpack": "sparse.files",
 }

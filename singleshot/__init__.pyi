@@ -6,6 +6,7 @@ from singleshot import style as style
 from singleshot.pruning.masked import apply as apply
 from singleshot.pruning.modules import prune as prune
 from singleshot.pruning.modules import report as report
+from singleshot.sparse.accelerated import accelerate as accelerate
 from singleshot.sparse.compaction import compact as compact
 from singleshot.sparse.files import pack as pack
 from singleshot.sparse.files import unpack as unpack

@@ -1,5 +1,6 @@
 """Hidden units that pruning left without effect, removed: from layers, and from an MLP of PyTorch's."""
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -58,28 +59,47 @@ def without_dead_units(layers: Sequence[Layer]) -> list[Layer]:
 def compact(model: nn.Sequential) -> nn.Sequential:
     """An MLP without the hidden units that pruning left without effect; it computes the same, to rounding.
 
-    `model` is an `nn.Sequential` of `nn.Linear` layers with `nn.ReLU` between them; it stays as it is. A
-    network of another kind has no smaller form here: its zeros save bytes in a packed file
+    `model` is an `nn.Sequential` of `nn.Linear` layers with `nn.ReLU` between them; it stays as it is. Its
+    mode and hooks go along, its masks don't: training the smaller network fills the zeros that it still has.
+    A network of another kind has no smaller form here: its zeros save bytes in a packed file
     (:func:`~singleshot.sparse.files.pack`), but no usual runtime computes faster with them.
 
     Raises:
         UserError: `model` has other layers, or others than these between them.
     """
+    layers = layers_of(model, "compact")
+    smaller = copy.deepcopy(model)
+    linear = [each for each in smaller if isinstance(each, nn.Linear)]
+    for made, (weight, bias) in zip(linear, without_dead_units(layers), strict=True):
+        made.weight = nn.Parameter(weight, made.weight.requires_grad)
+        made.bias = nn.Parameter(
+            bias, made.weight.requires_grad if made.bias is None else made.bias.requires_grad
+        )
+        made.out_features, made.in_features = weight.shape
+    return smaller
+
+
+def layers_of(model: nn.Sequential, name: str) -> list[Layer]:
+    """The layers of an MLP for the function of that name, with biases of 0 where it has none.
+
+    Raises:
+        UserError: `model` has other layers than `nn.Linear` with `nn.ReLU` between them.
+    """
     inner = list(model) if isinstance(model, nn.Sequential) else []
     linear = [layer for layer in inner if isinstance(layer, nn.Linear)]
-    if not linear or list(map(type, inner)) != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(linear) - 1)]:
+    real = all(layer.weight.is_floating_point() for layer in linear)
+    if (
+        not linear
+        or not real
+        or [*map(type, inner)] != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(linear) - 1)]
+    ):
         raise UserError(
-            f"compact takes an nn.Sequential of nn.Linear with nn.ReLU between them, not {shown(model)}"
+            f"{name} takes an nn.Sequential of real nn.Linear with nn.ReLU between them, not {shown(model)}"
         )
-    with torch.no_grad():
-        layers = [
-            Layer(each.weight, each.weight.new_zeros(each.out_features) if each.bias is None else each.bias)
-            for each in linear
-        ]
-        smaller = []
-        for weight, bias in without_dead_units(layers):
-            made = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device, dtype=weight.dtype)
-            made.weight.copy_(weight)
-            made.bias.copy_(bias)
-            smaller += [made, nn.ReLU()]
-    return nn.Sequential(*smaller[:-1])
+    return [
+        Layer(
+            each.weight.detach(),
+            each.weight.new_zeros(each.out_features) if each.bias is None else each.bias.detach(),
+        )
+        for each in linear
+    ]

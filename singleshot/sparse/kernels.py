@@ -61,13 +61,13 @@ def _can_keep() -> bool:
 CAN_KEEP = _can_keep()
 
 
-def compiled(kernel: Callable[..., None]) -> Any:
+def compiled(kernel: Callable[..., None], **options: Any) -> Any:
     """Compile `kernel` when it is first called, or take the machine code that another process has kept.
 
     A kernel has a name of its own, and is always called with the same types: processes that keep code under
     one name at once, but for different types or processors, would confuse their files.
     """
-    return numba.njit(error_model="numpy", cache=CAN_KEEP)(kernel)
+    return numba.njit(error_model="numpy", cache=CAN_KEEP, **options)(kernel)
 
 
 Floats = NDArray[np.float32]
@@ -153,6 +153,25 @@ def _forward(lanes: int) -> Any:
 
 forward = _forward(LANES)
 forward_few = _forward(FEW)
+
+
+def forward_one(matrix: Adjacency, parameters: Floats, units: Floats, outputs: int) -> None:
+    """Compute all units but the inputs, which are the first of `units` (units,), for a single row.
+
+    Sums are in the order of :func:`forward`, and so they are the same bits.
+    """
+    computed = len(matrix.indptr) - 1
+    inputs = len(units) - computed
+    for unit in range(computed):
+        total = parameters[len(matrix.indices) + unit]
+        for i in range(matrix.indptr[unit], matrix.indptr[unit + 1]):
+            total += parameters[i] * units[matrix.indices[i]]
+        if total < 0 and unit < computed - outputs:
+            total = np.float32(0)
+        units[inputs + unit] = total
+
+
+forward_one = compiled(forward_one, fastmath={"contract"})  # as multiply_add
 
 
 @compiled

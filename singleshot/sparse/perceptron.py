@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from singleshot.errors import must_be
 from singleshot.sparse import kernels
 from singleshot.sparse.kernels import FEW, LANES, WORTH_LANES, Adjacency, Floats, Indices
 
@@ -103,6 +104,7 @@ class SparsePerceptron:
         The first of two inputs may have n times fewer rows, (1, batch / n, in), each of which is used for n
         consecutive rows of the second.
         """
+        must_be("inputs (1, batch, in)", all(x.ndim == 3 and len(x) == 1 for x in inputs), inputs=inputs)
         if torch.is_grad_enabled() and any(each.requires_grad for each in (parameters, *inputs)):
             y: Tensor = _Perceptron.apply(self, parameters, *inputs)  # type: ignore[no-untyped-call]
         else:
@@ -111,7 +113,12 @@ class SparsePerceptron:
 
     def infer(self, parameters: Floats, *inputs: Floats) -> Floats:
         """Outputs (batch, sum of heads) for inputs (batch, in), without keeping anything for gradients."""
-        x, z = _pair(inputs)
+        x, z = self.pair(inputs, parameters)
+        if len(z) == 1:
+            row = np.empty(self.units, np.float32)
+            row[: x.shape[1]], row[x.shape[1] : self.inputs] = x[0], z[0]
+            kernels.forward_one(self.matrix, parameters, row, sum(self.heads))
+            return row[None, -sum(self.heads) :]
         y = np.empty((len(z), sum(self.heads)), np.float32)
         units = workspaces.take((1, self.units, LANES))
         starts, sums = kernels.NO_STARTS, kernels.NO_SUMS
@@ -133,6 +140,25 @@ class SparsePerceptron:
         """A forward pass of one or two inputs (batch, in) that can be differentiated once."""
         return ForwardPass(self, parameters, *inputs)
 
+    def pair(self, inputs: Sequence[Floats], parameters: Floats) -> tuple[Floats, Floats]:
+        """Two inputs; a single input becomes the second, after a first one without columns.
+
+        Raises:
+            UserError: inputs or parameters don't fit, so that kernels would read beyond them.
+        """
+        z = inputs[-1]
+        x = inputs[0] if len(inputs) == 2 else np.empty((len(z), 0), np.float32)
+        right = (
+            all(each.ndim == 2 and each.dtype == np.float32 for each in (x, z))
+            and x.shape[1] + z.shape[1] == self.inputs
+            and (len(z) == 0 if len(x) == 0 else len(z) % len(x) == 0)
+            and parameters.shape == (len(self.matrix.indices) + len(self.matrix.indptr) - 1,)
+        )
+        must_be(
+            f"float32 inputs of {self.inputs} columns, and their parameters", right, inputs=[x.shape, z.shape]
+        )
+        return x, z
+
     @property
     def units(self) -> int:
         """Number of units, inputs among them."""
@@ -144,7 +170,7 @@ class ForwardPass:
 
     def __init__(self, graph: SparsePerceptron, parameters: Floats, *inputs: Floats) -> None:
         self.graph, self.parameters = graph, parameters
-        x, z = _pair(inputs)
+        x, z = graph.pair(inputs, parameters)
         self.y = np.empty((len(z), sum(graph.heads)), np.float32)
         """Outputs (batch, sum of heads)."""
         self._units: Floats | None = workspaces.take((-(-len(z) // LANES), graph.units, LANES))
@@ -248,13 +274,6 @@ def _live_outputs(
 def _indptr(owners: NDArray[np.int64], count: int) -> Indices:
     """Where the entries of each of `count` owners begin among entries sorted by owner."""
     return np.concatenate([[0], np.bincount(owners, minlength=count).cumsum()]).astype(np.int32)
-
-
-def _pair(inputs: Sequence[Floats]) -> tuple[Floats, Floats]:
-    """Two inputs; a single input becomes the second, after a first one without columns."""
-    if len(inputs) == 2:
-        return inputs[0], inputs[1]
-    return np.empty((len(inputs[0]), 0), np.float32), inputs[0]
 
 
 def to_array(tensor: Tensor) -> Floats:

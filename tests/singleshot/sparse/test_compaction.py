@@ -123,8 +123,47 @@ def test_an_mlp_becomes_narrower_and_computes_the_same():
     assert small[0].out_features < 64
     assert small[2].out_features < 64
     torch.testing.assert_close(small(x), model(x))
+    model[1].register_forward_hook(lambda *_: seen.append(1))
+    seen = []
+    again = singleshot.compact(model.eval())
+    again(x)
+    assert (seen, again.training) == ([1], False)
     with pytest.raises(UserError, match=r"compact takes .* not Sequential"):
         singleshot.compact(nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)))
+
+
+def test_an_accelerated_mlp_has_the_outputs_and_gradients_of_the_dense_one_and_trains_like_it():
+    model, x = pruned_mlp(), torch.randn(7, 5, 8)
+    fast, y = singleshot.accelerate(model), torch.randn(7, 5, 2)
+    assert fast.values.numel() < 400
+    for rows in (x, x[0, 0]):
+        torch.testing.assert_close(fast(rows), model(rows))
+        with torch.no_grad():
+            torch.testing.assert_close(fast(rows), model(rows))
+    for each in (model, fast):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (each(x) - y).square().mean().backward()
+            optimizer.step()
+    whole = fast.whole()
+    torch.testing.assert_close(whole(x), model(x))
+    torch.testing.assert_close(whole[2].weight, model[2].weight)
+    for wrong in (x[..., :7], x.double()):
+        with pytest.raises(UserError, match=r"float32 inputs \(…, 8\)"):
+            fast(wrong)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
+def test_other_numbers_are_packed_by_their_kept_weights_too(dtype, tmp_path):
+    model, path = nn.Linear(200, 100).to(dtype), tmp_path / "model.packed"
+    with torch.no_grad():
+        model.weight.masked_fill_(torch.rand(100, 200) < 0.9, 0)
+    singleshot.pack(model, path)
+    found = singleshot.unpack(path)
+    assert all(torch.equal(found[name], tensor) for name, tensor in model.state_dict().items())
+    kept = int(model.weight.count_nonzero()) + 100
+    assert path.stat().st_size < kept * (dtype.itemsize + 1.1) + 600
 
 
 def test_a_packed_model_has_the_same_bits_in_a_tenth_of_the_bytes(tmp_path):

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from singleshot.errors import UserError
 from singleshot.sparse.kernels import FEW, LANES
 from singleshot.sparse.perceptron import SparsePerceptron, workspaces
 
@@ -166,3 +167,14 @@ def test_memory_is_used_again_whatever_the_sizes():
     for batch in (1, 100 * LANES, 7, 200 * LANES):
         step(batch)
     assert {id(workspace) for workspace in workspaces.free} == held
+
+
+def test_inputs_of_another_width_are_refused_before_a_kernel_reads_beyond_them():
+    masks, weights, biases = network(0.5)
+    graph = SparsePerceptron.of(HIDDEN, HEADS, masks)
+    parameters = graph.gather(weights, biases)
+    for x in (torch.ones(1, 3, 4), torch.ones(1, 3, 6), torch.ones(2, 3, 5), torch.ones(3, 5)):
+        with pytest.raises(UserError, match="inputs"):
+            graph(parameters, x)
+    with pytest.raises(UserError, match="5 columns, and their parameters"):
+        graph(parameters[:-1], torch.ones(1, 3, 5))

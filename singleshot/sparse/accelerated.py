@@ -1,0 +1,78 @@
+"""An MLP of PyTorch's whose kept weights alone compute, on a CPU."""
+
+import torch
+from torch import Tensor, nn
+
+from singleshot.errors import must_be
+from singleshot.sparse.compaction import Layer, layers_of
+from singleshot.sparse.perceptron import SparsePerceptron
+
+
+class AcceleratedMLP(nn.Module):
+    """A network with the outputs and gradients of an MLP, to rounding, that computes with kept weights alone.
+
+    It has one parameter, a vector of the kept weights and the biases, and trains without filling zeros.
+    """
+
+    def __init__(self, model: nn.Sequential) -> None:
+        super().__init__()
+        layers = [Layer(*(each.clone() for each in layer)) for layer in layers_of(model, "accelerate")]
+        names = [str(i) for i in range(len(layers))]
+        self.layers = dict(zip(names, layers, strict=True))
+        masks = {name: layer.weight.T != 0 for name, layer in self.layers.items()}
+        self.perceptron = SparsePerceptron.of(names[:-1], names[-1:], masks)
+        weights, biases = self._stacked()
+        self.values = nn.Parameter(self.perceptron.gather(weights, biases))
+        self.biased = [layer.bias is not None for layer in model if isinstance(layer, nn.Linear)]
+        none = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+        unbiased = {
+            name: torch.full_like(biases[name], not own) for name, own in zip(names, self.biased, strict=True)
+        }
+        self.register_buffer("unbiased", self.perceptron.gather(none, unbiased).bool(), persistent=False)
+        self.train(model.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs (…, out) for inputs (…, in)."""
+        right = x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] == self.perceptron.inputs
+        must_be(f"float32 inputs (…, {self.perceptron.inputs}) on the CPU", right, x=x)
+        values = self.values if all(self.biased) else self.values.masked_fill(self.unbiased, 0)
+        (y,) = self.perceptron(values, x.reshape(1, -1, x.shape[-1]))
+        return y.view(*x.shape[:-1], -1)
+
+    @torch.no_grad()
+    def whole(self) -> nn.Sequential:
+        """The network in PyTorch's layers, to save, export or continue elsewhere; pruned weights are 0."""
+        weights, biases = self._stacked()
+        self.perceptron.scatter(self.values, weights, biases)
+        made: list[nn.Module] = []
+        for name, biased in zip(weights, self.biased, strict=True):
+            linear = nn.Linear(*weights[name].shape[1:], bias=biased)
+            linear.weight.copy_(weights[name][0].T)
+            if biased:
+                linear.bias.copy_(biases[name][0, 0])
+            made += [linear, nn.ReLU()]
+        return nn.Sequential(*made[:-1]).train(self.training)
+
+    def _stacked(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Copies of weights (1, in, out) and biases (1, 1, out), as they were."""
+        layers = self.layers.items()
+        return (
+            {name: layer.weight.T.clone()[None] for name, layer in layers},
+            {name: layer.bias.clone()[None, None] for name, layer in layers},
+        )
+
+
+def accelerate(model: nn.Sequential) -> AcceleratedMLP:
+    """A network with the outputs and gradients of an MLP that computes with its kept weights alone, on a CPU.
+
+    `model` is an `nn.Sequential` of `nn.Linear` layers with `nn.ReLU` between them, in float32; its zeros are
+    pruned. It stays as it is, and what the other network learns goes to layers of PyTorch by
+    :meth:`AcceleratedMLP.whole`. It needs Numba, and compiles its kernels once, when they are first used.
+
+    Raises:
+        UserError: `model` has other layers, or others than these between them, or is not in float32 on a CPU.
+    """
+    layers = layers_of(model, "accelerate")
+    right = all(layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu" for layer in layers)
+    must_be("one in float32 on the CPU", right, model=model)
+    return AcceleratedMLP(model)
