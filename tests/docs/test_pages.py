@@ -141,9 +141,10 @@ def test_a_recipe_runs_and_leaves_a_pruned_network(recipe, tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-def test_two_processes_train_one_pruned_network(tmp_path):
-    (script,) = (tmp_path / recipe.path for recipe in RECIPES if recipe.path)
-    script.write_text(next(recipe.text for recipe in RECIPES if recipe.path))
+@pytest.mark.parametrize("recipe", [recipe for recipe in RECIPES if recipe.path], ids=lambda own: own.path)
+def test_two_processes_train_one_pruned_network(recipe, tmp_path):
+    script = tmp_path / recipe.path
+    script.write_text(recipe.text)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
