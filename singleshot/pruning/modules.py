@@ -22,6 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from numbers import Integral
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from singleshot.errors import UserError, in_a_line, is_out_of_memory, must_be, shown
 from singleshot.pruning.controls import CONTROLS
+from singleshot.pruning.effective import on_paths
 from singleshot.pruning.masks import PruningConfig, prune_networks
 from singleshot.pruning.pruner import Masks, Objective, ScoreFunction, Weights
 from singleshot.pruning.pruners.synflow import NOT_LINEAR
@@ -242,10 +244,18 @@ def prune(
 
 
 def report(masks: Mapping[str, Tensor]) -> str:
-    """A line for each of the `masks` of :func:`prune`, then for all: weights kept, of how many, the share."""
+    """A line for each of the `masks` of :func:`prune`, then for all: weights kept, of how many, the share.
+
+    If each mask has as many inputs as the one before has outputs, as an MLP's have, a last line has those of
+    the kept weights that are on a path from an input to an output: the others compute nothing.
+    """
     must_be("masks by the parameter's name", isinstance(masks, Mapping), masks=masks)
     counts = {name: (int(mask.sum()), mask.numel()) for name, mask in masks.items()}
-    counts["all"] = sum(kept for kept, _ in counts.values()), sum(n for _, n in counts.values())
+    kept_of_all = sum(kept for kept, _ in counts.values())
+    counts["all"] = kept_of_all, sum(total for _, total in counts.values())
+    layers = list(masks.values())
+    if {mask.ndim for mask in layers} == {2} and all(len(a) == b.shape[1] for a, b in pairwise(layers)):
+        counts["on a path"] = sum(int(mask.sum()) for mask in on_paths(layers)), kept_of_all
     width = max(map(len, counts))
     return "\n".join(
         f"{name:{width}} {kept:12,} of {total:12,} {kept / max(total, 1):8.2%}"

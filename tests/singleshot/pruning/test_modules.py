@@ -283,6 +283,12 @@ def test_a_report_has_kept_and_total_of_each_layer():
     ]
 
 
+def test_a_report_of_an_mlp_has_the_kept_weights_on_a_path():
+    """The second hidden unit is read by nobody, so one of three kept weights computes nothing."""
+    masks = {"a": torch.tensor([[True], [True]]), "b": torch.tensor([[True, False]])}
+    assert singleshot.report(masks).splitlines()[-1].split() == ["on", "a", "path", "2", "of", "3", "66.67%"]
+
+
 class Returning(nn.Module):
     """A network that returns its output in some form."""
 
