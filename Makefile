@@ -41,7 +41,7 @@ quoted = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help install compilers repro study study-page test test-all params ui docs site lint format lock clean
+.PHONY: help install compilers repro study study-page test test-slow test-all params ui docs site lint format lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) ## Run the tests, without the slow ones
 	python -m pytest -m "not slow" $(PARALLEL)
+
+test-slow: $(INSTALLED) ## Run the slow tests alone
+	python -m pytest -m slow $(PARALLEL)
 
 test-all: $(INSTALLED) ## Run all tests
 	python -m pytest $(PARALLEL)
