@@ -188,4 +188,5 @@ def execute_remotely(
             yield from execute(batch, local, states, config, gpu)
         except UserError as error:
             # The user knows the file by its original path.
-            raise UserError(str(error).replace(f"{directory}/", "")) from error
+            error.args = (str(error).replace(f"{directory}/", ""),)
+            raise

@@ -11,7 +11,7 @@ from pathlib import Path
 import tqdm
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.disks import DiskFullError
+from pipelines.engine.disks import DiskFullError, disk_full_error, is_disk_full
 from pipelines.engine.execution import CellBatch, Finished, LostError, OutOfMemoryError, batches
 from singleshot.errors import UserError
 from singleshot.job import Artifact, Checkpoint, Event, Metrics, Progress
@@ -115,7 +115,7 @@ class Sweep:
         There are none if it is done or has failed.
 
         Raises:
-            DiskFullError: it ended with this error, as would all others.
+            DiskFullError: it ended as a disk is full, as would all others.
         """
         size, attempt, first = len(batch.cells), batch.attempt, batch.cells[0].name
         match error:
@@ -123,6 +123,8 @@ class Sweep:
                 return []
             case DiskFullError():
                 raise error
+            case _ if is_disk_full(error):  # as when a worker's inputs or temporary folder were written
+                raise disk_full_error(error) from error
             case OutOfMemoryError() if size > 1:
                 log.warning("%s: %d cells at once ran out of memory (%s); halved, %s", first, size, error, ON)
                 size = (size + 1) // 2

@@ -15,6 +15,7 @@ from toy_tasks.work import SumParams, add_up
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.disks import DiskFullError, disk_full_error, is_disk_full
 from pipelines.engine.execution import CellBatch, ExecutorConfig, execute
+from pipelines.engine.sweep import Recorder, Sweep
 from pipelines.engine.tracking import TrackingConfig, tracking
 
 
@@ -68,6 +69,14 @@ def test_the_disk_of_temporary_files_is_named(small_disk, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(small_disk))
     with pytest.raises(DiskFullError, match=f"^{small_disk}.*: the disk is full"):
         list(execute(CellBatch((CELL,)), [{}], [None], ExecutorConfig("local"), gpu=False))
+
+
+def test_a_full_disk_ends_a_sweep_wherever_a_worker_has_met_it(tmp_path):
+    """Not only in the task: also where its inputs are written, before it is called."""
+    met = RuntimeError("in the cell's process:\nOSError: [Errno 28] No space left on device: '/scratch/a'")
+    cell = Cell("sum", add_up, SumParams(1))
+    with Sweep([cell], CellStore(tmp_path), Recorder()) as sweep, pytest.raises(DiskFullError):
+        sweep.ended(CellBatch((cell,)), met)
 
 
 def test_the_disk_of_mlflows_database_is_named(small_disk, caplog, capfd):
