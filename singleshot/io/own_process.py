@@ -65,6 +65,8 @@ class OwnProcess:
             TookTooLong: there is no result after `time_limit_s`; the start of the process counts, too.
             ProcessFailed: the function raised another error, or the process crashed.
         """
+        if self._process is not None and self._process.poll() is not None:
+            self.kill()  # somebody else has ended it
         if self._process is None:
             self._start()
         self._log.seek(0)  # for both processes, as they share the open file

@@ -7,10 +7,12 @@ import ipaddress
 import os
 import socket
 import time
+from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 from prometheus_client import Histogram
-from starlette.requests import ClientDisconnect
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -105,6 +107,33 @@ class Guard:
         with contextlib.suppress(ValueError):
             return bool(ipaddress.ip_address(name))
         return name in self._names
+
+
+class Bodies:
+    """The bodies of requests, counted as they come: all that are in memory are as large as `several`."""
+
+    def __init__(self, most: int, several: int) -> None:
+        self._most, self._together, self._held = most, several * most, 0
+
+    @contextlib.asynccontextmanager
+    async def __call__(self, request: Request) -> AsyncIterator[bytes]:
+        """The body of a request, which counts until the context ends.
+
+        Raises:
+            HTTPException: 413 if it is too large, 503 if all together are.
+        """
+        body = bytearray()
+        try:
+            async for part in request.stream():
+                body += part
+                self._held += len(part)
+                if len(body) > self._most:
+                    raise HTTPException(413, f"the body is larger than {self._most / 1e6:g} MB")
+                if self._held > self._together:
+                    raise HTTPException(503, "other bodies are in memory; try again", {"Retry-After": "1"})
+            yield bytes(body)
+        finally:
+            self._held -= len(body)
 
 
 def _name_of(address: str) -> str:

@@ -1,6 +1,8 @@
 """The graphs that are served."""
 
-from collections.abc import Sequence
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from singleshot.rl import shipped as shipped_agents
 from singleshot.style import shipped as shipped_styles
 from singleshot.style.datasets.paintings import drawn_painting
 
+log = logging.getLogger(__name__)
 FORMS = ("compacted", "dense", "masked")
 """Forms of a network in the order of preference: they compute the same, and the first is the smallest."""
 OPSET = 20
@@ -62,28 +65,40 @@ def of_kind(models: Sequence[Model], kind: Kind) -> dict[str, Model]:
     return {model.name: model for model in models if model.card.kind == kind}
 
 
-def find_models(directory: Path, made: Sequence[Path] = ()) -> list[Model]:
+@contextlib.contextmanager
+def left_out_if_broken() -> Iterator[None]:
+    """A context that reads a graph, and if it can't be read, ends with a warning."""
+    try:
+        yield
+    except UserError as error:
+        log.warning("%s; it isn't served", error)
+
+
+def find_models(directory: Path, made: Sequence[Path] = (), *, again: bool = False) -> list[Model]:
     """The graphs to serve below a directory, and those of :func:`made_graphs`, sorted by name.
 
     Of two networks of one name, that of the directory is served.
 
-    There is one for each network. Classifiers with random weights, which exist to be timed, are left out.
+    There is one for each network. Classifiers with random weights, which exist to be timed, are left out, and
+    if files are read `again`, also what is broken or gone by now.
 
     Raises:
         UserError: there is none, or a file is damaged or was written by another project.
     """
-    files = (path for path in sorted(directory.rglob("*.onnx")) if not path.is_fifo())
+    files = [path for path in sorted(directory.rglob("*.onnx")) if not path.is_fifo()]
+    found: list[Model] = []
+    for path in (*files, *made):
+        with left_out_if_broken() if again else contextlib.nullcontext():
+            found.append(Model(read_card(path), path))
     chosen: dict[str, Model] = {}
-    for path in files:
-        model = Model(read_card(path), path)
-        if not (model.card.kind == "classifier" and model.card.details["weights"]["source"] == "random"):
+    for model in found:
+        if model.path in made:
+            chosen.setdefault(model.name, model)
+        elif not (model.card.kind == "classifier" and model.card.details["weights"]["source"] == "random"):
             there = chosen.setdefault(model.name, model)
             # Of one form, the plain file comes before that with sparse initialisers, which opens slower.
             chosen[model.name] = min(there, model, key=lambda it: (FORMS.index(it.card.form), it.path.stem))
-    for path in made:
-        model = Model(read_card(path), path)
-        chosen.setdefault(model.name, model)
-    if not chosen:
+    if not (chosen or again):
         raise UserError(f"{directory}: no graph to serve; export some with `dvc repro export`")
     return [Model(chosen[name].card, chosen[name].path, _painting(chosen[name])) for name in sorted(chosen)]
 

@@ -7,6 +7,8 @@ processes import this module, but what its functions need (PyTorch) only in the 
 import asyncio
 import functools
 import io
+import logging
+import signal
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +19,15 @@ from starlette.exceptions import HTTPException
 
 from singleshot.errors import UserError
 from singleshot.io.onnx_model import OnnxModel, load_onnx
-from singleshot.io.own_process import OwnProcess, TookTooLong
+from singleshot.io.own_process import OwnProcess, ProcessFailed, TookTooLong
 from singleshot.serving.config import ServingConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+log = logging.getLogger(__name__)
+DECODING_S = 10
+"""Time for the decoding of a picture, in seconds: a JPEG of many scans takes minutes, others one second."""
 READ = {
     "image/png": "PNG",
     "image/jpeg": "JPEG",
@@ -52,7 +57,7 @@ class PictureProcess:
         """What a function of this module returns, before :func:`time.monotonic` is `due`.
 
         Raises:
-            HTTPException: the function's, 503 if too many wait, or 504.
+            HTTPException: the function's, 503 if too many wait or the process ends, or 504.
         """
         if self._asked >= self._config.max_pictures:
             error = f"{self._asked} pictures are in progress; try again"
@@ -65,6 +70,15 @@ class PictureProcess:
             )
         except TookTooLong:
             raise HTTPException(504, f"no answer in {self._config.timeout_s:g} seconds") from None
+        except ProcessFailed as failed:
+            self.begin()
+            if str(failed).startswith(f"killed by {signal.SIGALRM.name}"):
+                raise HTTPException(422, f"it takes more than {DECODING_S} seconds to decode") from None
+            log.warning("the process for pictures: %s", failed)
+            raise HTTPException(503, "the picture wasn't computed; try again", {"Retry-After": "1"}) from None
+        except UserError as error:
+            log.warning("%s", error)
+            raise HTTPException(503, "the network's file can't be read; try again") from None
         finally:
             self._asked -= 1
         if isinstance(result, HTTPException):
@@ -143,6 +157,7 @@ def _decode(body: bytes, max_pixels: int, min_side: int = 1) -> "Tensor":
     from singleshot.io.images import read_rgb, read_size
 
     formats = tuple(READ.values())
+    signal.alarm(DECODING_S)  # which ends the process: no handler runs before a decoder returns
     try:
         # The header is enough, so a decompression bomb (a small file of a huge picture) does no harm.
         width, height = read_size(io.BytesIO(body), formats)
@@ -153,6 +168,8 @@ def _decode(body: bytes, max_pixels: int, min_side: int = 1) -> "Tensor":
         return read_rgb(io.BytesIO(body), formats=formats)
     except UserError as error:
         raise HTTPException(422, f"{error}; known are {', '.join(READ)}") from None
+    finally:
+        signal.alarm(0)
 
 
 @functools.cache

@@ -130,6 +130,7 @@ def test_a_process_that_dies_or_is_stuck_is_replaced_while_others_answer(tmp_pat
     with serving(tmp_path, before, workers=2) as (address, process, log):
         first = workers(process)
         assert len(first) == 2
+        (tmp_path / "onnx/half.onnx").write_bytes(b"half of a graph that is being written")
         with asking_on(address) as answered:
             first[0].kill()
             wait_until(lambda: len(set(workers(process)) - {first[0]}) == 2, "another one answers")
