@@ -1,6 +1,7 @@
 """The library as a package: what it needs is declared, and it works where it alone is installed."""
 
 import importlib.metadata
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import singleshot
+from singleshot.io.uv import run_uv
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -110,3 +112,33 @@ def test_an_installed_library_needs_no_file_of_the_repository(tmp_path):
     assert Path(file).is_relative_to(tmp_path)
     assert (Path(file).parent / "py.typed").exists()
     assert not (site / "pipelines").exists()
+
+
+@pytest.mark.slow
+def test_the_oldest_versions_that_are_declared_pass_the_librarys_tests(tmp_path):
+    """Of all but PyTorch, whose older wheels are gigabytes for GPUs; 2.7 was tried by hand."""
+    tools = [
+        "hypothesis",
+        "mypy",
+        "psutil",
+        "pytest",
+        "pytest-timeout",
+        "pytest-xdist",
+        "torch",
+        "torchvision",
+    ]
+    locked = [f"{name}=={importlib.metadata.version(name)}" for name in tools]
+    (tmp_path / "locked.txt").write_text("\n".join(locked))
+    python = tmp_path / "env/bin/python"
+    oldest = ["--resolution", "lowest-direct", "--override", str(tmp_path / "locked.txt")]
+    assert run_uv(["venv", "--quiet", str(tmp_path / "env")])
+    assert run_uv(
+        ["pip", "install", "--quiet", "--python", str(python), *oldest, f"{ROOT}[rl,export]", *locked]
+    )
+    code = "import numpy; print(numpy.__version__)"
+    assert subprocess.check_output([python, "-c", code], text=True).strip() == "2.0.0"
+    own = ["tests/singleshot/pruning", "tests/singleshot/sparse", "tests/singleshot/test_offline_rl.py"]
+    command = [python, "-m", "pytest", "-q", "-m", "not slow", "-p", "no:cacheprovider", *own]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
