@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -212,7 +212,7 @@ def prune(
     """
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
     several = isinstance(loss, Iterable) and not isinstance(loss, Tensor | nn.Module)
-    losses = tuple(loss) if several else (loss,)  # type: ignore[arg-type]
+    losses: list[Any] = [*cast(Iterable, loss)] if several else [loss]
     right = len(losses) > 0 and all(map(callable, losses))
     must_be("a function of the model, or several", right, loss=loss)
     must_be("a pruner's name or a function", isinstance(method, str) or callable(method), method=method)

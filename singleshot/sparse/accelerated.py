@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from singleshot.errors import must_be
 from singleshot.sparse.compaction import Layer, layers_of
-from singleshot.sparse.perceptron import SparsePerceptron
+from singleshot.sparse.perceptron import SparsePerceptron, to_array
 
 
 class AcceleratedMLP(nn.Module):
@@ -13,6 +13,9 @@ class AcceleratedMLP(nn.Module):
 
     It has one parameter, a vector of the kept weights and the biases, and trains without filling zeros.
     """
+
+    unbiased: Tensor
+    """Which of the values are biases that the MLP has not."""
 
     def __init__(self, model: nn.Sequential) -> None:
         super().__init__()
@@ -36,7 +39,11 @@ class AcceleratedMLP(nn.Module):
         right = x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] == self.perceptron.inputs
         must_be(f"float32 inputs (…, {self.perceptron.inputs}) on the CPU", right, x=x)
         values = self.values if all(self.biased) else self.values.masked_fill(self.unbiased, 0)
-        (y,) = self.perceptron(values, x.reshape(1, -1, x.shape[-1]))
+        rows = x.reshape(-1, x.shape[-1])
+        if torch.is_grad_enabled() and (values.requires_grad or x.requires_grad):
+            (y,) = self.perceptron(values, rows[None])
+        else:
+            y = torch.from_numpy(self.perceptron.infer(to_array(values), to_array(rows)))
         return y.view(*x.shape[:-1], -1)
 
     @torch.no_grad()
@@ -46,7 +53,8 @@ class AcceleratedMLP(nn.Module):
         self.perceptron.scatter(self.values, weights, biases)
         made: list[nn.Module] = []
         for name, biased in zip(weights, self.biased, strict=True):
-            linear = nn.Linear(*weights[name].shape[1:], bias=biased)
+            _, inputs, outputs = weights[name].shape
+            linear = nn.Linear(inputs, outputs, bias=biased)
             linear.weight.copy_(weights[name][0].T)
             if biased:
                 linear.bias.copy_(biases[name][0, 0])

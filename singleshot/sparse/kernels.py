@@ -158,17 +158,41 @@ forward_few = _forward(FEW)
 def forward_one(matrix: Adjacency, parameters: Floats, units: Floats, outputs: int) -> None:
     """Compute all units but the inputs, which are the first of `units` (units,), for a single row.
 
-    Sums are in the order of :func:`forward`, and so they are the same bits.
+    Sums are in the order of :func:`forward`, and so they are the same bits. Those of four units take turns,
+    where none of these reads another, as each addition waits for the one before it. Indices are unsigned:
+    Numba looks at the sign of others.
     """
-    computed = len(matrix.indptr) - 1
-    inputs = len(units) - computed
-    for unit in range(computed):
-        total = parameters[len(matrix.indices) + unit]
-        for i in range(matrix.indptr[unit], matrix.indptr[unit + 1]):
-            total += parameters[i] * units[matrix.indices[i]]
-        if total < 0 and unit < computed - outputs:
-            total = np.float32(0)
-        units[inputs + unit] = total
+    computed, indptr, indices = (
+        len(matrix.indptr) - 1,
+        matrix.indptr.view(np.uint32),
+        matrix.indices.view(np.uint32),
+    )
+    inputs, unit = len(units) - computed, 0
+    while unit < computed:
+        several, begun = 4 if unit + 4 <= computed else 1, np.uint64(0)
+        for own in range(unit, unit + several):
+            if indptr[own + 1] > indptr[own] and matrix.indices[matrix.indptr[own + 1] - 1] >= inputs + unit:
+                several = 1
+        for k in range(unit, unit + several):
+            units[inputs + k] = parameters[len(indices) + k]
+        if several == 4:
+            a, b = np.uint64(indptr[unit]), np.uint64(indptr[unit + 1])
+            c, d = np.uint64(indptr[unit + 2]), np.uint64(indptr[unit + 3])
+            begun = min(min(b - a, c - b), min(d - c, np.uint64(indptr[unit + 4]) - d))
+            first = inputs + unit
+            w, x, y, z = units[first], units[first + 1], units[first + 2], units[first + 3]
+            for i in range(begun):
+                w += parameters[a + i] * units[indices[a + i]]
+                x += parameters[b + i] * units[indices[b + i]]
+                y += parameters[c + i] * units[indices[c + i]]
+                z += parameters[d + i] * units[indices[d + i]]
+            units[first], units[first + 1], units[first + 2], units[first + 3] = w, x, y, z
+        for k in range(unit, unit + several):
+            total = units[inputs + k]
+            for i in range(np.uint64(indptr[k]) + begun, np.uint64(indptr[k + 1])):
+                total += parameters[i] * units[indices[i]]
+            units[inputs + k] = np.float32(0) if total < 0 and k < computed - outputs else total
+        unit += several
 
 
 forward_one = compiled(forward_one, fastmath={"contract"})  # as multiply_add

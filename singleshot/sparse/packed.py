@@ -213,8 +213,7 @@ def _kept(tensor: Tensor, mask: Tensor | None) -> Mask:
     if mask is not None or tensor.dtype == torch.bool:
         return _array(tensor if mask is None else mask)
     if _may_be_sparse(tensor) and tensor.ndim >= 2:
-        kept: Mask = _bytes(tensor).any(-1)
-        return kept
+        return np.asarray(_bytes(tensor).any(-1))
     return np.ones(tensor.shape, bool)
 
 
