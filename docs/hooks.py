@@ -8,11 +8,17 @@ import griffe
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
-    """Leave a link out of docs/ its text alone, and make the path after a fence's language its title."""
+    """Lead links out of docs/ to `repo_url`, if it is set; the path after a fence's language is its title."""
 
     def kept(link: re.Match[str]) -> str:
-        target = Path(page.file.abs_src_path).parent / link[2].partition("#")[0]
-        return link[0] if ":" in link[2] or target.resolve().is_relative_to(config.docs_dir) else link[1]
+        path, _, anchor = link[2].partition("#")
+        target = (Path(page.file.abs_src_path).parent / path).resolve()
+        if ":" in link[2] or target.is_relative_to(config.docs_dir):
+            return link[0]
+        if not config.repo_url:
+            return link[1]
+        inside = target.relative_to(Path(config.docs_dir).parent).as_posix()
+        return f"[{link[1]}]({config.repo_url.rstrip('/')}/blob/HEAD/{inside}{f'#{anchor}' * bool(anchor)})"
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     parts[::2] = [re.sub(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)", kept, text) for text in parts[::2]]
