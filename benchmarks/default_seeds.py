@@ -16,7 +16,6 @@ import pandas
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, table
-from pipelines.catalog.agents import agents
 from pipelines.cli.study import compute, results
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import CellStore
@@ -39,7 +38,7 @@ def main() -> None:
     configs = list(_configs(arguments.sets, arguments.overrides))
     with ends_with_its_parents():
         for config in configs:
-            compute(config, list(agents(config)), store)
+            compute(config, list(config.offline_rl.agents()), store)
     print(heading("torch", threads=os.cpu_count() or 1))
     sets = [_means(config, store) for config in configs]
     columns = ["agents", *(f"set {n}: dense, pruned, retention" for n in range(len(sets))), "sets differ by"]
@@ -56,7 +55,7 @@ def _configs(sets: int, overrides: Sequence[str]) -> Iterator[Config]:
 
 def _means(config: Config, store: CellStore) -> "pandas.Series[float]":
     """Interquartile mean over a set's seeds, as in `statistics.csv`, by environment, algorithm, pruner."""
-    rows = [results(config, agent, store)["scores.csv"] for agent in agents(config)]
+    rows = [results(config, agent, store)["scores.csv"] for agent in config.offline_rl.agents()]
     evaluations = pandas.concat(rows).astype(dict.fromkeys(["update", "d4rl_score"], float))
     kind = ["environment", "algorithm", "pruner"]
     scores = agent_scores(evaluations, [*kind, "seed"]).groupby(kind)["d4rl_score"]

@@ -16,8 +16,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from benchmarks.command import check_inputs, run_main
-from pipelines.catalog.agents import agents, algorithm_config, environment_of, episode_of, training_config
-from pipelines.catalog.paths import STYLIZED, TRANSFERS
+from pipelines.catalog.paths import AGENTS, STYLIZED, TRANSFERS
 from pipelines.catalog.styles import painting_of, start_of, training_of, transfer_name, transfers
 from pipelines.config.params import Config, load_config
 from singleshot.io.whole_file import sha256_of
@@ -28,7 +27,7 @@ from singleshot.rl.evaluation.drawing import Caption, SideBySide
 from singleshot.rl.evaluation.episode import load_episode
 from tasks.reporting.look import OTHER, PRUNERS, name
 
-AGENTS, STYLES, RECORD = "agents.webp", "styles.jpg", "pictures.json"
+ANIMATION, STYLES, RECORD = "agents.webp", "styles.jpg", "pictures.json"
 LANES = (DENSE, "snip", "snip-shuffled", "random")
 """The recipe's agent, and beside it what it is compared with."""
 SECONDS, SPEED = 20, 2
@@ -50,12 +49,12 @@ def main() -> None:
     check_inputs(*map(episode_of, lanes), stages="agents")
     check_inputs(*(path for row in rows for path in row), stages="styles")
     output.mkdir(parents=True, exist_ok=True)
-    _draw_agents(lanes, output / AGENTS)
+    _draw_agents(lanes, output / ANIMATION)
     _draw_styles(rows, output / STYLES)
-    digests = {file: sha256_of(output / file) for file in (AGENTS, STYLES)}
+    digests = {file: sha256_of(output / file) for file in (ANIMATION, STYLES)}
     record = {"made_from": made_from(config), "sha256": digests}
     (output / RECORD).write_text(json.dumps(record, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    print(f"{output / AGENTS}, {output / STYLES} and {output / RECORD}, of the profile {config.profile}")
+    print(f"{output / ANIMATION}, {output / STYLES} and {output / RECORD}, of the profile {config.profile}")
 
 
 def made_from(config: Config) -> Mapping[str, Any]:
@@ -65,9 +64,9 @@ def made_from(config: Config) -> Mapping[str, Any]:
     starts = [file for each in shown for file in start_of(config, each).values()]
     values = {
         "agents": [str(agent) for agent in agents_shown(config)],
-        "environment": asdict(environment_of(config, lane)),
-        "algorithm": asdict(algorithm_config(config, lane)),
-        "training": asdict(training_config(config, lane)),
+        "environment": asdict(offline_rl.environment_of(lane)),
+        "algorithm": asdict(offline_rl.algorithm_of(lane)),
+        "training": asdict(offline_rl.training_of(lane)),
         "data": asdict(offline_rl.data),
         "pruning": asdict(offline_rl.pruning),
         "evaluation": asdict(offline_rl.evaluation),
@@ -81,13 +80,18 @@ def made_from(config: Config) -> Mapping[str, Any]:
     return read
 
 
+def episode_of(agent: AgentSpec) -> Path:
+    """The file of an episode of median return in a trained agent's last evaluation."""
+    return AGENTS / agent.name / "episode.safetensors"
+
+
 def agents_shown(config: Config) -> list[AgentSpec]:
     """Those of `LANES`: the first environment, algorithm and seed, at the highest sparsity of the sweep."""
     sweep = config.offline_rl.sweep
-    first = next(agents(config))
+    first = next(config.offline_rl.agents())
     chosen = {
         agent.pruner: agent
-        for agent in agents(config)
+        for agent in config.offline_rl.agents()
         if (agent.environment, agent.algorithm, agent.seed)
         == (first.environment, first.algorithm, first.seed)
         and agent.sparsity in {0.0, max(sweep.sparsities)}

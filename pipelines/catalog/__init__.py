@@ -1,1 +1,1 @@
-"""The stages, agents, styles and networks of this project, and the paths of their files."""
+"""The styles and networks of this project, and the paths of its files."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import joblib
 
+from pipelines.catalog.paths import AGENTS, DATASETS
 from pipelines.config.params import Config, check, load_config
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.ray_cluster import cluster_address, ray_cluster
@@ -37,10 +38,8 @@ def print_findings() -> bool:
 
 def check_params() -> str:
     """`params.yaml` is valid and up to date with `conf/`."""
-    from pipelines.catalog.agents import agents
-
     config = check()
-    return f"profile {config.profile}, {sum(1 for _ in agents(config))} agents, up to date with conf/"
+    return f"profile {config.profile}, {len(list(config.offline_rl.agents()))} agents, up to date with conf/"
 
 
 def check_inputs(config: Config) -> None:
@@ -57,7 +56,7 @@ def check_inputs(config: Config) -> None:
         if (spaces := known_spaces(environment)) and spaces.time_limit is None:
             fix = f"so its episodes may never end; set time_limit in conf/environment/{name}.yaml"
             raise UserError(f"offline_rl.environments.{name}: {environment.id} has no time limit, {fix}")
-    cells = (*data_cells(config), *image_cells(config.style))
+    cells = (*data_cells(config.offline_rl), *image_cells(config.style))
     paths = {path: cell.name for cell in cells for path in cell.inputs.values()}
     if config.style.stylize.video is not None:
         paths[Path(config.style.stylize.video)] = "style.stylize.video"
@@ -68,13 +67,12 @@ def check_inputs(config: Config) -> None:
 
 def check_disk() -> str:
     """There is room for the agents and data of the sweep that are not there yet."""
-    from pipelines.catalog.agents import agents, dataset_of, model_of
     from pipelines.engine.stage import CELLS
 
-    config = load_config()
-    untrained = sum(not model_of(agent).exists() for agent in agents(config))
-    datasets = {dataset_of(config, agent) for agent in agents(config)}
-    data = sum(not path.exists() for path in datasets) * config.offline_rl.data.transitions * TRANSITION_BYTES
+    offline_rl = load_config().offline_rl
+    untrained = sum(not (AGENTS / agent.name).exists() for agent in offline_rl.agents())
+    datasets = {DATASETS / offline_rl.data_of(agent) for agent in offline_rl.agents()}
+    data = sum(not path.exists() for path in datasets) * offline_rl.data.transitions * TRANSITION_BYTES
     needed = SPARE_BYTES + data + untrained * AGENT_BYTES
     places = [path for path in (Path(), CELLS, Path(".dvc/cache")) if path.exists()]
     free = min(shutil.disk_usage(path).free for path in places)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas
 from pydantic import TypeAdapter, ValidationError
 
-from pipelines.catalog.agents import agents, algorithm_config, draw_of, training_config
+from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.overrides import read_yaml
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import Cell, CellStore, read_made
@@ -36,19 +36,19 @@ NUMBERS |= {"pruning_batch_size", "pruning_iterations"}
 """Columns by whose numbers rows are sorted."""
 
 
-def key(config: Config, agent: AgentSpec) -> dict[str, str]:
+def key(config: OfflineRLConfig, agent: AgentSpec) -> dict[str, str]:
     """The first columns of every table, which tell an agent from all others: its settings, and what it is."""
-    algorithm, pruning = algorithm_config(config, agent), config.offline_rl.pruning
-    draw, failed = draw_of(config, agent), config.offline_rl.data.failed_episodes
+    algorithm, pruning = config.algorithm_of(agent), config.pruning
+    draw, failed = config.draw_of(agent), config.data.failed_episodes
     columns: dict[str, object] = {
-        "updates": training_config(config, agent).updates,
+        "updates": config.training_of(agent).updates,
         "normalize_states": algorithm.normalize_states,
         "batch_size": algorithm.batch_size,
         "learning_rate": f"{algorithm.learning_rate:g}",
         "actor": getattr(algorithm, "actor", ""),
         "hidden": "-".join(map(str, algorithm.hidden)),
         "initialization": algorithm.initialization,
-        "transitions": config.offline_rl.data.transitions,
+        "transitions": config.data.transitions,
         "data_seed": "" if draw is None else draw,
         "failed_episodes": "" if failed is None else f"{failed:g}",
     }
@@ -79,7 +79,8 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
         for name, config in experiments(names).items():
             for seeds in side_by_side(config):
                 print(f"experiment {name}, seed {', '.join(map(str, seeds))}", flush=True)
-                own = {agent: key(config, agent) for agent in agents(config) if agent.seed in seeds}
+                offline_rl = config.offline_rl
+                own = {agent: key(offline_rl, agent) for agent in offline_rl.agents() if agent.seed in seeds}
                 columns = list(next(iter(own.values())))
                 tables = {table: read_table(output / table, columns) for table in (SCORES, LAYERS, RUNS)}
                 published = set(tables[RUNS][columns].itertuples(index=False, name=None))
@@ -141,18 +142,18 @@ def compute(
 
 def cell_of(step: Step, config: Config, agent: AgentSpec, store: CellStore) -> Cell | None:
     """An agent's cell of a step, which reads those of earlier steps in the store; None if it has none."""
-    data = stage.data_cell(config, agent)
+    data = stage.data_cell(config.offline_rl, agent)
     if step is stage.prepare_data:
         return data
     inputs = {"dataset": store.path(data.digest) / "transitions.safetensors"}
     if agent.mask_pruner:
-        masks = dataclasses.replace(stage.prune_cell(config, agent), inputs=inputs)
+        masks = dataclasses.replace(stage.prune_cell(config.offline_rl, agent), inputs=inputs)
         if step is stage.prune_agents:
             return masks
         inputs = {**inputs, "masks": store.path(masks.digest) / "masks.safetensors"}
     if step is stage.prune_agents:
         return None
-    return dataclasses.replace(stage.train_cell(config, agent), inputs=inputs)
+    return dataclasses.replace(stage.train_cell(config.offline_rl, agent), inputs=inputs)
 
 
 def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pandas.DataFrame]:
@@ -173,7 +174,7 @@ def results(config: Config, agent: AgentSpec, store: CellStore) -> dict[str, pan
             rows |= {SCORES: read_table(directory / SCORES, []), RUNS: pandas.DataFrame([run])}
             trained = load_agent(directory / AGENT_FILE)
             rows[LAYERS] = pandas.DataFrame(count_agent_layers(trained.algorithm, trained.masks))
-    return {table: own.assign(**key(config, agent)) for table, own in rows.items()}
+    return {table: own.assign(**key(config.offline_rl, agent)) for table, own in rows.items()}
 
 
 def read_table(table: Path, columns: Sequence[str]) -> pandas.DataFrame:

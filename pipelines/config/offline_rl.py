@@ -1,19 +1,21 @@
 """The part of the configuration that is about offline RL (Arnob et al. 2021)."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import pydantic
 from annotated_types import Ge, Lt, MinLen
+from pydantic_core import CoreSchema, core_schema
 
 from singleshot.errors import UserError
 from singleshot.pruning import masks
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.masks import PruningConfig
-from singleshot.pruning.variant import SMALL
-from singleshot.rl.algorithm import algorithm_class, algorithm_names, module_of
+from singleshot.pruning.variant import DENSE, SMALL
+from singleshot.rl.agents import AgentSpec
+from singleshot.rl.algorithm import AlgorithmConfig, algorithm_class, algorithm_names, module_of
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig
@@ -22,7 +24,8 @@ from singleshot.sparse.packed import ValuesName
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.train_agents import TrainingConfig
 
-T = TypeVar("T")
+AGENT_TAGS = tuple(each.name for each in fields(AgentSpec))
+"""Tags by which the runs of agents in MLflow are filtered."""
 TRAINED = (SMALL, *METHODS)
 """Agents that get their few weights otherwise than from a pruner before training."""
 
@@ -63,26 +66,28 @@ class SweepConfig:
             raise UserError("offline_rl.sweep.sparsities is [0], so nothing would be pruned; add one above 0")
 
 
-def _with_each_algorithm(config_type: Callable[[str], type]) -> Callable[[type[T]], type[T]]:
-    """Make a class a dataclass with a field for each algorithm, of the type `config_type(name)`."""
+@dataclass(frozen=True)
+class OfEachAlgorithm:
+    """For pydantic: a mapping with an entry for each algorithm, of the type `config_type(name)`.
 
-    def with_fields(kind: type[T]) -> type[T]:
-        for name in algorithm_names():
-            kind.__annotations__[name] = config_type(name)
-            setattr(kind, name, field(default_factory=config_type(name)))
-        return dataclass(frozen=True)(kind)
+    An entry that is not given has its type's defaults, so that a new algorithm needs no file of `conf/`.
+    """
 
-    return with_fields
+    config_type: Callable[[str], type]
 
+    @property
+    def types(self) -> dict[str, type]:
+        """The type of each entry."""
+        return {name: self.config_type(name) for name in algorithm_names()}
 
-@_with_each_algorithm(lambda _: TrainingConfig)
-class TrainingConfigs:
-    """How long the agents of each algorithm train."""
-
-
-@_with_each_algorithm(lambda name: algorithm_class(name).config_type)
-class AlgorithmConfigs:
-    """The hyper-parameters of each algorithm."""
+    def __get_pydantic_core_schema__(self, _: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
+        entries = {
+            name: core_schema.typed_dict_field(
+                core_schema.with_default_schema(handler.generate_schema(kind), default_factory=kind)
+            )
+            for name, kind in self.types.items()
+        }
+        return core_schema.typed_dict_schema(entries)
 
 
 @dataclass(frozen=True)
@@ -104,14 +109,18 @@ class OfflineRLConfig:
     sweep: SweepConfig
     data: DataConfig
     pruning: PruningConfig
-    training: TrainingConfigs
+    training: Annotated[Mapping[str, TrainingConfig], OfEachAlgorithm(lambda _: TrainingConfig)]
+    """How long the agents of each algorithm train."""
     execution: Execution
     """How pruned agents train: `masked`, as dense networks with zeros; `sparse`, with only their kept
     weights, one agent at a time on a CPU; `auto`, as `sparse` wherever that is faster."""
     evaluation: EvaluationConfig
     statistics: BootstrapConfig
     quantization: QuantizationConfig
-    algorithms: AlgorithmConfigs
+    algorithms: Annotated[
+        Mapping[str, AlgorithmConfig], OfEachAlgorithm(lambda name: algorithm_class(name).config_type)
+    ]
+    """The hyper-parameters of each algorithm."""
 
     def __post_init__(self) -> None:
         if not self.environments:
@@ -121,3 +130,39 @@ class OfflineRLConfig:
                 raise UserError(
                     f"offline_rl.environments: {name!r} can't name a folder; take letters, digits, - and _"
                 )
+
+    def agents(self) -> Iterator[AgentSpec]:
+        """Every agent of the sweep. Sparsity 0 gives one dense agent, whatever the number of pruners."""
+        sweep = self.sweep
+        sparsities = sorted(set(sweep.sparsities) - {0})
+        for environment in self.environments:
+            for algorithm in dict.fromkeys(sweep.algorithms):
+                for seed in dict.fromkeys(sweep.seeds):
+                    if 0 in sweep.sparsities:
+                        yield AgentSpec(environment, algorithm, DENSE, 0.0, seed)
+                    for pruner in dict.fromkeys(sweep.pruners):
+                        for sparsity in sparsities:
+                            yield AgentSpec(environment, algorithm, pruner, sparsity, seed)
+
+    def environment_of(self, agent: AgentSpec) -> Environment:
+        """Where an agent acts."""
+        return self.environments[agent.environment]
+
+    def algorithm_of(self, agent: AgentSpec) -> AlgorithmConfig:
+        """The hyper-parameters of an agent's algorithm."""
+        return self.algorithms[agent.algorithm]
+
+    def training_of(self, agent: AgentSpec) -> TrainingConfig:
+        """How long an agent trains."""
+        return self.training[agent.algorithm]
+
+    def draw_of(self, agent: AgentSpec) -> int | None:
+        """The draw of an expert's data that an agent is trained on; None if the source has no draws."""
+        if self.data.source != "expert":
+            return None
+        return agent.seed if self.data.seed is None else self.data.seed
+
+    def data_of(self, agent: AgentSpec) -> str:
+        """The name of the dataset that an agent is trained on, which is its directory below all datasets."""
+        draw = self.draw_of(agent)
+        return agent.environment if draw is None else f"{agent.environment}/draw-{draw}"

@@ -20,6 +20,8 @@ import annotated_types
 import pydantic
 import yaml
 
+from pipelines.config.offline_rl import OfEachAlgorithm
+
 NAME = "NAME"
 """Placeholder for a name that users choose, e.g. in `style.paintings.sources.NAME.source`."""
 WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", type(None): "null"}
@@ -53,6 +55,10 @@ def groups(config: type, name: str = "") -> Iterator[SettingGroup]:
         hint, full = hints[field.name], f"{name}.{field.name}".lstrip(".")
         if get_origin(hint) in (dict, Mapping) and dataclasses.is_dataclass(get_args(hint)[1]):
             hint, full = get_args(hint)[1], f"{full}.{NAME}"
+        match get_args(hint):
+            case (_, OfEachAlgorithm() as each):
+                inner += [(kind, f"{full}.{name}") for name, kind in each.types.items()]
+                continue
         if dataclasses.is_dataclass(hint):
             inner.append((typing.cast(type, hint), full))
         else:

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from pipelines.catalog import agents, styles
-from pipelines.catalog.paths import CLASSIFICATION, EXPORTS, GRAPHS, SAMPLES, TIMINGS
+from pipelines.catalog import styles
+from pipelines.catalog.paths import AGENTS, CLASSIFICATION, EXPORTS, GRAPHS, SAMPLES, TIMINGS
+from pipelines.config.offline_rl import AGENT_TAGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
@@ -16,7 +17,7 @@ from singleshot.io.onnx_model import Form
 from singleshot.io.tables import concatenate
 from singleshot.job import Task
 from singleshot.pruning.variant import DENSE
-from singleshot.rl.agents import AgentSpec
+from singleshot.rl.agents import AGENT_FILE, AgentSpec
 from singleshot.rl.policies import forms_of
 from tasks.benchmark import BenchmarkParams, benchmark
 from tasks.export import (
@@ -48,8 +49,8 @@ class TrainedNetwork:
 
 def policy_of(agent: AgentSpec) -> TrainedNetwork:
     """A trained agent's policy. If pruned, it is exported both with its zeros and without its dead units."""
-    name, path, modules = agents.name_of(agent), agents.model_of(agent), agents.modules_of(agent)
-    return TrainedNetwork(name, path, agents.tags_of(agent), forms_of(agent), modules)
+    path = AGENTS / agent.name / AGENT_FILE
+    return TrainedNetwork(agent.name, path, agent.tags, forms_of(agent), (agent.module,))
 
 
 def style_network(style: str) -> TrainedNetwork:
@@ -67,7 +68,7 @@ def classifier(config: Config) -> TrainedNetwork:
 def exported_agents(config: Config) -> Iterator[AgentSpec]:
     """The agents whose policies are exported."""
     seeds = config.deployment.export.seeds
-    return (agent for agent in agents.agents(config) if seeds is None or agent.seed in seeds)
+    return (agent for agent in config.offline_rl.agents() if seeds is None or agent.seed in seeds)
 
 
 def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
@@ -87,7 +88,7 @@ def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
 
 @step(
     "export_onnx",
-    tags=(*agents.AGENT_TAGS, "style", "architecture"),
+    tags=(*AGENT_TAGS, "style", "architecture"),
     metrics=("bytes_dense", "bytes_masked", "bytes_sparse", "bytes_compacted"),
     tables=(EXPORTS,),
 )
@@ -127,7 +128,7 @@ def _export_cell(config: Config, task: Task, source: TrainedNetwork, **more: Pat
 
 @step(
     "benchmark",
-    tags=(*agents.AGENT_TAGS, "form", "style", "architecture"),
+    tags=(*AGENT_TAGS, "form", "style", "architecture"),
     metrics=("torch_p50_ms_threads_1", "onnxruntime_p50_ms_threads_1", "openvino-f32_p50_ms_threads_1"),
     tables=(TIMINGS, CLASSIFICATION),
 )
@@ -155,7 +156,8 @@ def benchmark_cells(config: Config) -> Iterator[Cell]:
     if not timed:
         log.warning("deployment.benchmark.agents matches no agent of offline_rl.sweep: no policy is timed")
     for agent in timed:
-        params, source = replace(states, environment=agents.environment_of(config, agent)), policy_of(agent)
+        environment, source = config.offline_rl.environment_of(agent), policy_of(agent)
+        params = replace(states, environment=environment)
         yield from (_benchmark_cell(source, form, params) for form in source.forms)
     squares = tuple(InputSize(1, size_px) for size_px in measured.sizes_px)
     style = style_network(config.style.training.styles[0])

@@ -10,20 +10,7 @@ from pathlib import Path
 import pandas
 
 from pipelines.catalog import paths
-from pipelines.catalog.agents import (
-    AGENT_TAGS,
-    agents,
-    algorithm_config,
-    dataset_of,
-    draw_of,
-    environment_of,
-    episode_of,
-    model_of,
-    modules_of,
-    name_of,
-    tags_of,
-    training_config,
-)
+from pipelines.config.offline_rl import AGENT_TAGS, OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
@@ -31,7 +18,7 @@ from singleshot.io.tables import concatenate
 from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.masks import module_of
 from singleshot.pruning.variant import DENSE, percentage, variant_name
-from singleshot.rl.agents import AgentSpec
+from singleshot.rl.agents import AGENT_FILE, AgentSpec
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.drawing import Caption
@@ -62,7 +49,7 @@ def prepare_data(work: Work, config: Config) -> None:
     `d4rl_score`: 0 is a random policy, 100 is D4RL's expert. `return_mean`: the mean return of the episodes
     in the data.
     """
-    planned = data_cells(config)
+    planned = data_cells(config.offline_rl)
     for cell, directory in zip(planned, work.compute(planned, paths.DATASETS), strict=True):
         failures = json.loads((directory / "card.json").read_text("utf-8"))["failures"]
         if failures:
@@ -71,20 +58,30 @@ def prepare_data(work: Work, config: Config) -> None:
         check_digest(cell.params, directory / "transitions.safetensors")
 
 
-def data_cells(config: Config) -> list[Cell]:
+def data_cells(config: OfflineRLConfig) -> list[Cell]:
     """The cells of all datasets that agents of the sweep are trained on, by environment and draw."""
-    by_dataset = {dataset_of(config, agent): agent for agent in agents(config)}
+    by_dataset = {config.data_of(agent): agent for agent in config.agents()}
     return [data_cell(config, agent) for agent in by_dataset.values()]
 
 
-def data_cell(config: Config, agent: AgentSpec) -> Cell:
+def data_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     """The cell that makes the dataset that an agent is trained on."""
-    data, draw = config.offline_rl.data, draw_of(config, agent)
-    params = DatasetParams.of(agent.environment, environment_of(config, agent), data, draw)
+    params = DatasetParams.of(
+        agent.environment, config.environment_of(agent), config.data, config.draw_of(agent)
+    )
     inputs = params.inputs(paths.EXPERTS / f"{agent.environment.lower()}.safetensors")
-    tags = {"environment": agent.environment, "source": data.source}
-    name = dataset_of(config, agent).parent.relative_to(paths.DATASETS).as_posix()
-    return Cell(name, prepare_dataset, params, inputs, tags)
+    tags = {"environment": agent.environment, "source": config.data.source}
+    return Cell(config.data_of(agent), prepare_dataset, params, inputs, tags)
+
+
+def dataset_of(config: OfflineRLConfig, agent: AgentSpec) -> Path:
+    """The file of the transitions that an agent is trained on."""
+    return paths.DATASETS / config.data_of(agent) / "transitions.safetensors"
+
+
+def model_of(agent: AgentSpec) -> Path:
+    """The file of a trained agent."""
+    return paths.AGENTS / agent.name / AGENT_FILE
 
 
 def check_digest(params: DatasetParams, dataset: Path) -> None:
@@ -110,18 +107,19 @@ def prune_agents(work: Work, config: Config) -> None:
 
     `layers.csv` has the number of weights that each mask keeps of each layer.
     """
-    pruned = (agent for agent in agents(config) if agent.mask_pruner)
-    concatenate(work.compute([prune_cell(config, agent) for agent in pruned], paths.MASKS), paths.LAYERS)
+    offline_rl = config.offline_rl
+    cells = [prune_cell(offline_rl, agent) for agent in offline_rl.agents() if agent.mask_pruner]
+    concatenate(work.compute(cells, paths.MASKS), paths.LAYERS)
 
 
-def prune_cell(config: Config, agent: AgentSpec) -> Cell:
+def prune_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     """The cell that makes the masks of a pruned agent."""
-    pruning = replace(config.offline_rl.pruning, reinitialize=False)  # on which masks do not depend
-    params = PruneParams(agent, algorithm_config(config, agent), pruning)
+    pruning = replace(config.pruning, reinitialize=False)  # on which masks do not depend
+    params = PruneParams(agent, config.algorithm_of(agent), pruning)
     inputs = {"dataset": dataset_of(config, agent)}
     assert agent.mask_pruner is not None
-    modules = (*modules_of(agent), module_of(agent.mask_pruner))
-    return Cell(name_of(agent), prune_agent, params, inputs, tags_of(agent), modules=modules)
+    modules = (agent.module, module_of(agent.mask_pruner))
+    return Cell(agent.name, prune_agent, params, inputs, agent.tags, modules=modules)
 
 
 @step(
@@ -138,34 +136,33 @@ def train_agents(work: Work, config: Config) -> None:
     return of the episodes played after that update. The charts average over seeds. `scores.csv` has all
     evaluations.
     """
-    cells = [train_cell(config, agent) for agent in agents(config)]
+    cells = [train_cell(config.offline_rl, agent) for agent in config.offline_rl.agents()]
     directories = work.compute(cells, paths.AGENTS, gpu=True, start_ray=True)
     concatenate(directories, paths.SCORES)
     concatenate(directories, paths.HELDOUT, HeldoutRow)  # of agents without an environment, instead of scores
     SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(paths.SCORES)), indent=2) + "\n", encoding="utf-8")
 
 
-def train_cell(config: Config, agent: AgentSpec) -> Cell:
+def train_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     """The cell that trains an agent, under its masks if it begins with any."""
-    offline_rl = config.offline_rl
-    environment = environment_of(config, agent)
+    environment = config.environment_of(agent)
     params = TrainParams(
         agent,
         environment,
-        algorithm_config(config, agent),
-        training_config(config, agent),
-        offline_rl.evaluation,
-        offline_rl.pruning.reinitialize,
-        offline_rl.execution,
-        "part" if agent.pruner == DENSE else offline_rl.pruning.scope,  # which dense agents do not depend on
+        config.algorithm_of(agent),
+        config.training_of(agent),
+        config.evaluation,
+        config.pruning.reinitialize,
+        config.execution,
+        "part" if agent.pruner == DENSE else config.pruning.scope,  # which dense agents do not depend on
     )
     inputs = {"dataset": dataset_of(config, agent)}
     if agent.mask_pruner:
-        inputs["masks"] = paths.MASKS / name_of(agent) / "masks.safetensors"
+        inputs["masks"] = paths.MASKS / agent.name / "masks.safetensors"
     if environment.id is None:
         inputs["heldout"] = inputs["dataset"].with_name("heldout.safetensors")
-    stack, modules = str(agent.unpruned), modules_of(agent)
-    return Cell(name_of(agent), train, params, inputs, tags_of(agent), stack, modules=modules)
+    stack, modules = str(agent.unpruned), (agent.module,)
+    return Cell(agent.name, train, params, inputs, agent.tags, stack, modules=modules)
 
 
 def _summary(scores: pandas.DataFrame) -> dict[str, float]:
@@ -185,17 +182,17 @@ def animate_agents(work: Work, config: Config) -> None:
     The episode is one of median return in the last evaluation. A run with a tag `pruner` shows a single
     agent.
     """
-    work.compute(list(_animations(config)), paths.ANIMATIONS)
+    work.compute(list(_animations(config.offline_rl)), paths.ANIMATIONS)
 
 
-def _animations(config: Config) -> Iterator[Cell]:
+def _animations(config: OfflineRLConfig) -> Iterator[Cell]:
     """Agents of the first seed that are dense or have the highest sparsity."""
-    sweep = config.offline_rl.sweep
+    sweep = config.sweep
     pruners = {DENSE, *ordered(list(sweep.pruners), PRUNERS)[:MOST_PRUNERS]}
     shown = (
         agent
-        for agent in agents(config)
-        if environment_of(config, agent).id
+        for agent in config.agents()
+        if config.environment_of(agent).id
         and agent.seed == sweep.seeds[0]
         and agent.sparsity in {0.0, max(sweep.sparsities)}
         and agent.pruner in pruners
@@ -205,19 +202,20 @@ def _animations(config: Config) -> Iterator[Cell]:
         tags = {"environment": environment, "algorithm": algorithm}
         yield _animation(config, f"{environment}/{algorithm}", lanes, SECONDS, tags)
         for agent in lanes:
-            yield _animation(config, name_of(agent), [agent], SECONDS_ALONE, tags_of(agent))
+            yield _animation(config, agent.name, [agent], SECONDS_ALONE, agent.tags)
 
 
 def _animation(
-    config: Config, cell: str, lanes: Sequence[AgentSpec], seconds: float, tags: dict[str, str]
+    config: OfflineRLConfig, cell: str, lanes: Sequence[AgentSpec], seconds: float, tags: dict[str, str]
 ) -> Cell:
     labels = [
         DENSE if each.pruner == DENSE else f"{name(each.pruner)}, {percentage(each.sparsity)}% pruned"
         for each in lanes
     ]
     colours = [PRUNERS.get(each.pruner, OTHER) for each in lanes]
-    params = AnimateParams(environment_of(config, lanes[0]), tuple(map(Caption, labels, colours)), seconds)
-    return Cell(cell, animate, params, dict(zip(labels, map(episode_of, lanes), strict=True)), tags)
+    params = AnimateParams(config.environment_of(lanes[0]), tuple(map(Caption, labels, colours)), seconds)
+    episodes = (paths.AGENTS / each.name / "episode.safetensors" for each in lanes)
+    return Cell(cell, animate, params, dict(zip(labels, episodes, strict=True)), tags)
 
 
 @step("sizes", tags=AGENT_TAGS, tables=(paths.SIZES,))
@@ -228,8 +226,8 @@ def measure_bytes(work: Work, config: Config) -> None:
     the format.
     """
     cells = [
-        Cell(name_of(agent), measure_sizes, agent, {"model": model_of(agent)}, tags_of(agent))
-        for agent in agents(config)
+        Cell(agent.name, measure_sizes, agent, {"model": model_of(agent)}, agent.tags)
+        for agent in config.offline_rl.agents()
     ]
     concatenate(work.compute(cells), paths.SIZES)
 
@@ -247,27 +245,26 @@ def quantize_agents(work: Work, config: Config) -> None:
     values, of which `raw` keeps all bits. `quantized.csv` has the returns.
     """
     # Agents of all pruners: rounding may cost more where a pruner kept fewer weights of a layer.
-    sweep = config.offline_rl.sweep
-    seeds = list(dict.fromkeys(sweep.seeds))[: config.offline_rl.quantization.seeds]
+    offline_rl, sweep = config.offline_rl, config.offline_rl.sweep
+    seeds = list(dict.fromkeys(sweep.seeds))[: offline_rl.quantization.seeds]
     chosen = (
         agent
-        for agent in agents(config)
+        for agent in offline_rl.agents()
         if agent.sparsity == max(sweep.sparsities)
         and agent.seed in seeds
-        and environment_of(config, agent).id
+        and offline_rl.environment_of(agent).id
     )
-    concatenate(work.compute([quantize_cell(config, agent) for agent in chosen]), paths.QUANTIZED)
+    concatenate(work.compute([quantize_cell(offline_rl, agent) for agent in chosen]), paths.QUANTIZED)
 
 
-def quantize_cell(config: Config, agent: AgentSpec) -> Cell:
+def quantize_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     """The cell that packs an agent with each kind of values and scores it."""
-    offline_rl = config.offline_rl
-    updates = training_config(config, agent).updates
+    updates = config.training_of(agent).updates
     params = QuantizeParams(
-        agent, environment_of(config, agent), offline_rl.quantization.values, offline_rl.evaluation, updates
+        agent, config.environment_of(agent), config.quantization.values, config.evaluation, updates
     )
     inputs = {"agent": model_of(agent)}
-    return Cell(name_of(agent), quantize_agent, params, inputs, tags_of(agent), modules=modules_of(agent))
+    return Cell(agent.name, quantize_agent, params, inputs, agent.tags, modules=(agent.module,))
 
 
 STEPS = {

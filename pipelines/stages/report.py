@@ -51,7 +51,7 @@ def scale(config: OfflineRLConfig) -> Iterator[Setting]:
     yield Setting("environments", here, ", ".join(f"{each}-v2" for each in paper.SWEEP_ENVIRONMENTS))
     yield Setting("seeds", f"{len(sweep.seeds)}", f"{paper.SWEEP_SEEDS}")
     yield Setting("sparsities in %", ", ".join(map(percentage, sorted(sweep.sparsities))), "10 to 95")
-    updates = (f"{getattr(config.training, each).updates:,} ({each.upper()})" for each in sweep.algorithms)
+    updates = (f"{config.training[each].updates:,} ({each.upper()})" for each in sweep.algorithms)
     yield Setting("gradient updates", ", ".join(updates), f"{paper.SWEEP_UPDATES:,}")
     if config.data.source != "d4rl":
         here = {
@@ -63,7 +63,7 @@ def scale(config: OfflineRLConfig) -> Iterator[Setting]:
     if config.pruning.scope != "part":
         yield Setting("scope of pruning", config.pruning.scope, "part")
     for algorithm in sweep.algorithms:
-        own = getattr(config.algorithms, algorithm)
+        own = config.algorithms[algorithm]
         theirs = asdict(type(own)())  # its defaults
         for setting, value in asdict(own).items():
             if value != theirs[setting]:

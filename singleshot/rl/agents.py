@@ -16,7 +16,7 @@ from singleshot.errors import UserError
 from singleshot.io.tensor_file import TensorFile, read_tensor_file, reading
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.pruner import Parts, of_layers
-from singleshot.pruning.variant import DENSE, SMALL
+from singleshot.pruning.variant import DENSE, SMALL, variant_name
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, algorithm_class, module_of
 from singleshot.rl.architecture import Architecture, Layers, LayerTensors
@@ -58,6 +58,31 @@ class AgentSpec:
                 f"pruner {self.pruner!r} with sparsity {self.sparsity:g}: sparsity 0 goes with {DENSE!r}, "
                 "any other with a pruner"
             )
+
+    @property
+    def name(self) -> str:
+        """The agent's directory below those of masks and agents, and the name of its runs."""
+        variant = variant_name(self.pruner, self.sparsity)
+        return f"{self.environment}/{self.algorithm}/{variant}/seed-{self.seed}"
+
+    @property
+    def module(self) -> str:
+        """The module of the algorithm, which what trains, opens or exports the agent imports by name."""
+        return module_of(self.algorithm)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """By which the agent's runs are filtered.
+
+        Charts average the runs of one `agent`, that is, over seeds. Legends show some 20 characters of it, so
+        what differs comes first.
+        """
+        variant = variant_name(self.pruner, self.sparsity)
+        return {
+            "agent": f"{self.algorithm} {variant} {self.environment}",
+            **{field: str(value) for field, value in asdict(self).items()},
+            "sparsity": f"{self.sparsity:g}",
+        }
 
     @property
     def mask_pruner(self) -> str | None:

@@ -56,7 +56,6 @@ def test_an_algorithm_of_ones_own_is_a_class_for_a_script(follow):
 
 
 SOURCES = """
-from pipelines.catalog.agents import agents
 from pipelines.config.params import check
 from pipelines.engine.sources import source_digests
 from pipelines.stages.deployment import benchmark_cells, export_cells
@@ -68,9 +67,9 @@ def show(cell):
 
 
 config = check()
-for agent in agents(config):
+for agent in config.offline_rl.agents():
     for cell in (train_cell, quantize_cell) + ((prune_cell,) if agent.mask_pruner else ()):
-        show(cell(config, agent))
+        show(cell(config.offline_rl, agent))
 for cells in (export_cells, benchmark_cells):
     for cell in cells(config):
         show(cell)

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from checkouts import Checkout, cleaned
 
-from pipelines.catalog.agents import agents
 from pipelines.catalog.styles import start_of
 from pipelines.config import params as config
 from pipelines.config.overrides import in_file
@@ -78,6 +77,9 @@ def with_defaults(section, name=""):
             yield full, field.default_factory(), value
         if dataclasses.is_dataclass(value):
             yield from with_defaults(value, full)
+        if field.name in ("training", "algorithms") and isinstance(value, dict):
+            for algorithm, own in value.items():
+                yield from with_defaults(own, f"{full}.{algorithm}")
 
 
 def test_defaults_of_dataclasses_are_the_papers_values(composed):
@@ -207,7 +209,7 @@ def test_check_notices_an_edited_or_added_file_of_conf(tmp_path, monkeypatch):
     compose(["profile=smoke"])
     # params.yaml may be edited, or overridden with -S: only conf/ itself is compared.
     edited(tmp_path / "params.yaml", put(123, "offline_rl.training.bc.updates"))
-    assert check().offline_rl.training.bc.updates == 123
+    assert check().offline_rl.training["bc"].updates == 123
     (tmp_path / "conf/profile/mine.yaml").write_text("# @package _global_\nprofile: mine\n")
     with pytest.raises(UserError, match="conf/ was edited"):
         check()
@@ -232,7 +234,7 @@ def test_dvc_composes_as_we_do(tmp_path):
 
 def test_the_paper_profile_is_the_paper(composed):
     """Arnob et al. 2021, section 5: 2 pruners and 6 sparsities beside the dense agents, 5 seeds."""
-    sweep = list(agents(load_config(composed("profile=paper"))))
+    sweep = list(load_config(composed("profile=paper")).offline_rl.agents())
     assert len(sweep) == len(set(sweep)) == 390
     assert set(Counter((agent.environment, agent.algorithm) for agent in sweep).values()) == {65}
     assert len({(agent.environment, agent.algorithm) for agent in sweep}) == 6
@@ -300,6 +302,6 @@ def test_a_drawn_painting_is_learned_from_the_shipped_style_of_it():
 def test_masks_are_the_same_whichever_weights_are_trained_under_them():
     cells = []
     for drawn in ("false", "true"):
-        made = configuration("profile=smoke", f"offline_rl.pruning.reinitialize={drawn}")
-        cells.append(prune_cell(made, next(agent for agent in agents(made) if agent.mask_pruner)))
+        made = configuration("profile=smoke", f"offline_rl.pruning.reinitialize={drawn}").offline_rl
+        cells.append(prune_cell(made, next(agent for agent in made.agents() if agent.mask_pruner)))
     assert cells[0].params == cells[1].params

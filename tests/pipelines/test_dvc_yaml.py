@@ -11,7 +11,6 @@ import torch
 import typer
 import yaml
 
-from pipelines.catalog.agents import agents
 from pipelines.catalog.paths import STAGES, WITH_CELLS
 from pipelines.cli.app import app
 from pipelines.cli.packages import list_packages
@@ -125,10 +124,10 @@ def test_an_agents_cells_have_the_modules_that_their_task_imports_by_name_in_the
 
 
 def test_each_seed_has_a_draw_of_the_data_of_its_own():
-    config = configuration("profile=smoke", "offline_rl.sweep.seeds=[3,4,5]")
+    config = configuration("profile=smoke", "offline_rl.sweep.seeds=[3,4,5]").offline_rl
     assert {cell.params.data.seed for cell in offline_rl.data_cells(config)} == {3, 4, 5}
     datasets = {seed: set() for seed in (3, 4, 5)}
-    for agent in agents(config):
+    for agent in config.agents():
         datasets[agent.seed].add(offline_rl.train_cell(config, agent).inputs["dataset"])
     assert len(set.union(*datasets.values())) == sum(map(len, datasets.values())) == 3
 

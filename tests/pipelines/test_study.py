@@ -6,7 +6,6 @@ import torch
 import yaml
 from checkouts import Checkout
 
-from pipelines.catalog.agents import agents
 from pipelines.cli import study
 from pipelines.config.params import configuration
 from singleshot.errors import UserError
@@ -61,7 +60,7 @@ def test_the_repository_s_experiments_are_scored_as_the_pages_score():
     """The mean of five evaluations of the last quarter of training."""
     for config in study.experiments().values():
         for name in config.offline_rl.sweep.algorithms:
-            training = getattr(config.offline_rl.training, name)
+            training = config.offline_rl.training[name]
             assert training.updates / training.eval_every >= 20
             assert training.eval_from == 0
 
@@ -69,16 +68,18 @@ def test_the_repository_s_experiments_are_scored_as_the_pages_score():
 def test_a_key_is_a_row_of_the_published_tables():
     """A dense agent has no settings of pruning, and one that was pruned by SNIP has all."""
     config = study.experiments(["scored-normalized-trained-raw"])["scored-normalized-trained-raw"]
-    dense, snip, *_ = agents(config)
-    assert list(study.key(config, dense).values()) == [
+    dense, snip, *_ = config.offline_rl.agents()
+    assert list(study.key(config.offline_rl, dense).values()) == [
         *("25000", "False", "100", "0.001", "vae", "750-750", "linear", "1000000", "0", "0", "", "", "", ""),
         *("HalfCheetah", "bc", "dense", "0.0", "0"),
     ]
-    assert list(study.key(config, snip).values())[10:14] == ["part", "100", "1", "True"]
-    columns = list(study.key(config, dense))
+    assert list(study.key(config.offline_rl, snip).values())[10:14] == ["part", "100", "1", "True"]
+    columns = list(study.key(config.offline_rl, dense))
     runs = study.read_table(study.Path("docs/study/runs.csv").absolute(), columns)
     assert list(runs)[: len(columns)] == columns
-    assert tuple(study.key(config, dense).values()) in set(runs[columns].itertuples(index=False, name=None))
+    assert tuple(study.key(config.offline_rl, dense).values()) in set(
+        runs[columns].itertuples(index=False, name=None)
+    )
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_what_is_damaged_is_told_before_a_seed_is_computed(tmp_path, computed, t
     output = tmp_path / "tables"
     output.mkdir()
     config = study.experiments(["networks"])["networks"]
-    columns = list(study.key(config, next(agents(config))))
+    columns = list(study.key(config.offline_rl, next(config.offline_rl.agents())))
     (output / table).write_text(text.format(",".join(columns[1:])))
     with pytest.raises(UserError, match=named):
         study.run_study(output)
