@@ -1,33 +1,9 @@
-"""The stages of dvc.yaml, and the paths to which they write their files. Imports nothing heavy."""
+"""The paths to which stages write their files. Imports nothing heavy."""
 
-from collections.abc import Mapping
 from pathlib import Path
-
-import yaml
 
 from singleshot import folders
 from tasks.reporting import results
-
-STAGES: Mapping[str, str] = {
-    name: stage["desc"]
-    for name, stage in yaml.load(
-        (Path(__file__).resolve().parents[2] / "dvc.yaml").read_text("utf-8"), yaml.CSafeLoader
-    )["stages"].items()
-}
-"""What each stage does, by name, in the order of dvc.yaml."""
-
-WITH_CELLS = {
-    "data": "offline_rl",
-    "pictures": "style",
-    "agents": "offline_rl",
-    "measure_agents": "offline_rl",
-    "styles": "style",
-    "export": "deployment",
-    "measure_styles": "style",
-    "benchmark": "deployment",
-    "report": "report",
-}
-"""The stages that compute cells, each with the module of `pipelines.stages` whose `STEPS` has its steps."""
 
 EXPERTS = Path("experts")
 

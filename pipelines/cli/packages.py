@@ -6,8 +6,8 @@ from pathlib import Path
 
 import grimp
 
-from pipelines.catalog.paths import WITH_CELLS
 from pipelines.engine.sources import versions_of
+from pipelines.stages import STAGES
 from singleshot.export import runtimes
 from singleshot.export.runtimes import RUNTIMES, installed_version
 
@@ -27,10 +27,11 @@ def list_packages() -> None:
     versions: dict[Path, Mapping[str, str | None]] = {
         RUNTIMES_HERE: {name: installed_version(name) for name in RUNTIMES}
     }
-    for name, module in WITH_CELLS.items():
-        imported = graph.find_upstream_modules(f"pipelines.stages.{module}")
+    for name in STAGES:
+        imported = set[str]().union(*map(graph.find_upstream_modules, STAGES[name].modules))
         if runtimes.__name__ in imported:  # and through it adapters, by name
             imported = imported.union(*(graph.find_upstream_modules(own.module) for own in RUNTIMES.values()))
-        versions[PACKAGES / f"{name}.json"] = versions_of(frozenset(imported))
+        if imported:
+            versions[PACKAGES / f"{name}.json"] = versions_of(frozenset(imported))
     for path, own in versions.items():
         path.write_text(json.dumps(own, indent=1) + "\n", encoding="utf-8")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import onnx
 import pandas
 
-from pipelines.catalog.paths import GRAPHS, QUALITY, STAGES, TIMINGS
+from pipelines.catalog.paths import GRAPHS, QUALITY, TIMINGS
 from pipelines.config.params import load_config
 from pipelines.engine.tracking import Experiment, TrackingConfig, tracking, tracking_uri
+from pipelines.stages import STAGES
 from singleshot.io.onnx_model import GraphCard, read_card
 from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.variant import percentage
@@ -37,7 +38,8 @@ def register_graphs() -> None:
     from mlflow import MlflowClient
 
     config, versions = load_config(), {}
-    with tracking(config.tracking, "register", config.profile, Experiment(STAGES["register"])) as tracker:
+    experiment = Experiment(STAGES["register"].about)
+    with tracking(config.tracking, "register", config.profile, experiment) as tracker:
         client = MlflowClient()
         for path in sorted(GRAPHS.rglob("*.onnx")):
             card = read_card(path)

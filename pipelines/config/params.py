@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 import runpy
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from yaml import YAMLError
 from pipelines.config.deployment import DeploymentConfig
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.overrides import read_yaml, readable, refuse_references
-from pipelines.config.reference import groups
 from pipelines.config.style import StyleConfig
 from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
@@ -84,7 +83,7 @@ def compose(overrides: Sequence[str], output: Path | None = PARAMS) -> Config:
             f"{error.override!r} is not of the form KEY=VALUE; a list is written 'key=[0,1]', in quotes"
         ) from error
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        if isinstance(error.__cause__, OmegaConfBaseException):
+        if overrides and isinstance(error.__cause__, OmegaConfBaseException):
             raise UserError(_no_such_key(str(error.__cause__.full_key))) from error
         # Hydra appends advice for its own command line, and the path it searched.
         reason = re.split(" (?:Config search path:|To append to your|See https)", in_a_line(error))[0]
@@ -108,12 +107,18 @@ def check(path: Path = PARAMS) -> Config:
 
 
 def _no_such_key(name: str) -> str:
-    keys = [setting.name for group in groups(Config) for setting in group.keys]
-    known = {*keys, *(key.rpartition(".")[0] for key in keys)}
+    known = set(_keys(dataclasses.asdict(configuration())))
     similar = (
         "" if name in known else did_you_mean(name, known, "docs/configuration.md lists the keys") + "; "
     )
     return f"{CONF}: no key {name}; {similar}one that no file there has is added by +KEY=VALUE"
+
+
+def _keys(values: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        yield f"{above}{name}"
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{above}{name}.")
 
 
 def _parse(values: Any, origin: Path | str) -> Config:

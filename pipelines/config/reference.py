@@ -21,6 +21,7 @@ import pydantic
 import yaml
 
 from pipelines.config.offline_rl import OfEachAlgorithm
+from pipelines.config.params import CONF, Config, configuration
 
 NAME = "NAME"
 """Placeholder for a name that users choose, e.g. in `style.paintings.sources.NAME.source`."""
@@ -120,8 +121,6 @@ def _one_line(text: str) -> str:
 
 def render() -> str:
     """The text of the page. The working directory has to be the repository's root."""
-    from pipelines.config.params import CONF, Config, configuration
-
     values = {profile: dataclasses.asdict(configuration(f"profile={profile}")) for profile in PROFILES}
     lines = [PAGE.read_text(encoding="utf-8").partition("\n## ")[0], "## Files of `conf/`", ""]
     for entry in yaml.safe_load((CONF / "config.yaml").read_text("utf-8"))["defaults"]:

@@ -172,6 +172,3 @@ def _benchmark_cell(source: TrainedNetwork, form: Form, params: BenchmarkParams,
     # The modules that the task imports by name.
     modules = (*source.modules, *(RUNTIMES[name].module for name in params.runtimes))
     return Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=modules)
-
-
-STEPS = {"export": (export_onnx,), "benchmark": (benchmark_graphs,)}

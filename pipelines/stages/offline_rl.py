@@ -265,10 +265,3 @@ def quantize_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     )
     inputs = {"agent": model_of(agent)}
     return Cell(agent.name, quantize_agent, params, inputs, agent.tags, modules=(agent.module,))
-
-
-STEPS = {
-    "data": (prepare_data,),
-    "agents": (prune_agents, train_agents),
-    "measure_agents": (animate_agents, measure_bytes, quantize_agents),
-}

@@ -80,6 +80,3 @@ def page_inputs() -> dict[str, Path]:
     """The files that the page shows, as far as they exist. This stage's own record is written later."""
     found = {path for pattern in FILES for path in Path().glob(pattern)} - {OWN_RECORD}
     return {TEMPLATES: Path("tasks/reporting/templates")} | {path.as_posix(): path for path in sorted(found)}
-
-
-STEPS = {"report": (evaluate, report)}

@@ -248,10 +248,3 @@ def time_styles(work: Work, config: Config) -> None:
     # One cell, so that nothing runs beside what is timed.
     cell = Cell("speed", measure_speed, params, inputs, {"style": style})
     concatenate(work.compute([cell], gpu=True), paths.SPEED)
-
-
-STEPS = {
-    "pictures": (fetch_images, fetch_backbones, make_clip),
-    "styles": (transfer_styles, train_styles, stylize),
-    "measure_styles": (judge_styles, time_styles),
-}

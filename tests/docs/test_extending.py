@@ -138,7 +138,19 @@ def check_runtime(checkout):
     assert set(ours["status"]) == {"ok"}
 
 
+def check_stage(checkout):
+    units = read(checkout, "pruning/units.csv")
+    masks = safetensors.torch.load_file(
+        checkout.path / "models/masks/Hopper/bcq/snip-0.95/seed-0/masks.safetensors"
+    )
+    own = units[(units["algorithm"] == "bcq") & (units["pruner"] == "snip")].set_index("layer")
+    assert own["units"].to_dict() == {name: mask.shape[0] for name, mask in masks.items()}
+    assert own["empty"].to_dict() == {name: int((mask.sum(1) == 0).sum()) for name, mask in masks.items()}
+    assert own["empty"].sum() > 0
+
+
 CHECKS = {
+    "stage": check_stage,
     "pruner": check_pruner,
     "algorithm": check_algorithm,
     "environment": check_environment,

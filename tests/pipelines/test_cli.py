@@ -8,7 +8,7 @@ import typer
 from checkouts import ROOT
 from command_lines import assert_help_tells_all, assert_one_line, runner
 
-import pipelines.cli.app as command_line
+import pipelines.__main__ as command_line
 from pipelines.config.params import compose
 
 COMMANDS = typer.main.get_command(command_line.app).commands

@@ -144,7 +144,7 @@ def test_what_can_not_be_used_or_fetched_is_named_without_it(tmp_path, monkeypat
 
 def test_no_command_prints_it():
     code = (
-        "import sys, typer; from pipelines.cli import app\n"
+        "import sys, typer; import pipelines.__main__ as app\n"
         "@app.app.command()\n"
         "def leak(text: str):\n"
         "    print(text); typer.echo(text); sys.stderr.write(text); raise RuntimeError(text)\n"

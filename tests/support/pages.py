@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
+import yaml
 from checkouts import ROOT, Checkout
 
 BLOCK = re.compile(r"^```(\w+) ?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -24,10 +26,27 @@ def blocks(page: str) -> list[Block]:
 
 
 def write_files(page: str, checkout: Checkout) -> None:
-    """Write the files of a page, which are new."""
+    """Write the files of a page, which are new, but for additions to a YAML file."""
     for block in blocks(page):
         if block.path:
-            (checkout.path / block.path).write_text(block.text)
+            file = checkout.path / block.path
+            added = block.text
+            if file.exists():
+                values = yaml.safe_load(file.read_text())
+                _add(yaml.safe_load(block.text), values)
+                added = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+            file.write_text(added)
+
+
+def _add(more: dict[str, Any], values: dict[str, Any]) -> None:
+    for name, own in more.items():
+        match values.get(name):
+            case dict(inner):
+                _add(own, inner)
+            case list(items):
+                items += own
+            case _:
+                values[name] = own
 
 
 def commands(page: str) -> list[str]:
