@@ -13,7 +13,7 @@ import torch
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
-from pipelines.engine.execution import keep_freed_memory
+from pipelines.engine.run import keep_freed_memory
 from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, initial_networks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig

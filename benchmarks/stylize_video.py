@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
-from pipelines.engine.execution import keep_freed_memory
+from pipelines.engine.run import keep_freed_memory
 from singleshot.command.stylize import StylizeOptions, stylize_inputs
 from singleshot.errors import UserError
 from singleshot.export.stylizers import STYLIZERS, open_stylizer

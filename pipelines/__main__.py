@@ -13,7 +13,7 @@ try:
 
     from pipelines.engine.disks import disk_full_error, is_disk_full
     from pipelines.engine.dvc_files import keep_private
-    from pipelines.engine.sweep import CellsFailedError
+    from pipelines.engine.run import CellsFailedError
     from pipelines.stages import STAGES
     from singleshot.command.terminal import argument, examples, option, resumable, run
 except ModuleNotFoundError as error:

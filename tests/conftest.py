@@ -15,7 +15,7 @@ TESTS = Path(__file__).parent
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(TESTS / "support"), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
-# Read by Ray when any test imports it, and what the pipeline says as well (engine/ray_cluster.py).
+# Read by Ray when any test imports it, and what the pipeline says as well (engine/on_ray.py).
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
 # Some tests import onnxruntime before singleshot/export, which sets this as well.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"

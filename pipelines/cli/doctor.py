@@ -9,8 +9,8 @@ import joblib
 
 from pipelines.catalog.paths import AGENTS, DATASETS
 from pipelines.config.params import Config, check, load_config
-from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.ray_cluster import cluster_address, ray_cluster
+from pipelines.engine.on_ray import cluster_address, ray_cluster
+from pipelines.engine.run import ExecutorConfig
 from pipelines.engine.tracking import database_file, mlflow_client, tracking_uri
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.own_process import OwnProcess, ProcessFailed

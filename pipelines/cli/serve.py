@@ -15,7 +15,7 @@ from ray import serve
 
 from pipelines.catalog.paths import GRAPHS
 from pipelines.config.params import load_config
-from pipelines.engine.ray_cluster import cluster_address, ray_cluster
+from pipelines.engine.on_ray import cluster_address, ray_cluster
 from singleshot.errors import UserError
 from singleshot.serving.app import build_app
 from singleshot.serving.config import ServingConfig

@@ -15,9 +15,9 @@ from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.overrides import read_yaml
 from pipelines.config.params import Config, configuration
 from pipelines.engine.cells import Cell, CellStore, read_made
-from pipelines.engine.execution import device_of
 from pipelines.engine.processes import ends_with_its_parents
 from pipelines.engine.remote_cells import open_store
+from pipelines.engine.run import device_of
 from pipelines.engine.stage import CELLS, Step, fan_out
 from pipelines.engine.tracking import tracking
 from pipelines.stages import offline_rl as stage

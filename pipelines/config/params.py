@@ -17,7 +17,7 @@ from pipelines.config.deployment import DeploymentConfig
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.overrides import read_yaml, readable, refuse_references
 from pipelines.config.style import StyleConfig
-from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.run import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
 from singleshot.errors import UserError, did_you_mean, in_a_line
 from singleshot.serving.config import ServingConfig

@@ -3,31 +3,17 @@
 import dataclasses
 import datetime
 import functools
-import importlib.metadata
 import json
 import platform
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import joblib
 import psutil
-
-PACKAGES = (
-    "torch",
-    "numpy",
-    "numba",
-    "gymnasium",
-    "mujoco",
-    "onnxruntime",
-    "openvino",
-    "ray",
-    "dvc",
-    "mlflow",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,12 +42,14 @@ class Made:
     commit: str
     machine: Machine
     packages: dict[str, str]
+    """The versions of Python and of the packages that the cell's digest covers."""
 
     @classmethod
-    def now(cls, seconds: float, commit: str, device: str) -> "Made":
+    def now(cls, seconds: float, commit: str, device: str, packages: Mapping[str, str]) -> "Made":
         """The record of a cell that this process has just finished on the torch device `device`."""
+        versions = {"python": platform.python_version(), **packages}
         finished = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return cls(round(seconds, 3), finished, commit, this_machine(device), versions())
+        return cls(round(seconds, 3), finished, commit, this_machine(device), versions)
 
     @classmethod
     def read(cls, record: dict[str, Any]) -> "Made":
@@ -88,13 +76,6 @@ def processor() -> str:
     return models[0] if models else platform.processor() or platform.machine()
 
 
-@functools.cache
-def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that compute, orchestrate and record results."""
-    installed = {name: importlib.metadata.version(name) for name in PACKAGES}
-    return {"python": platform.python_version(), **installed}
-
-
 def git_commit() -> str:
     """The commit that is checked out; `unknown` without git or outside a repository."""
     if shutil.which("git") is None:
@@ -107,16 +88,17 @@ def git_commit() -> str:
 def write_provenance(stage: str, profile: str, cells: Sequence[Made], path: Path) -> None:
     """Write a summary of the records of a stage's cells as JSON. A reused cell keeps its original record."""
     machines = Counter(made.machine for made in cells)
+    by_age = sorted(cells, key=lambda made: made.finished)
     summary = {
         "stage": stage,
         "profile": profile,
         "cells": len(cells),
         "seconds": round(sum(made.seconds for made in cells), 1),
-        "first": min((made.finished for made in cells), default=None),
-        "last": max((made.finished for made in cells), default=None),
+        "first": by_age[0].finished if cells else None,
+        "last": by_age[-1].finished if cells else None,
         "commits": sorted({made.commit for made in cells}),
         "machines": [{**dataclasses.asdict(machine), "cells": n} for machine, n in machines.items()],
-        "packages": max(cells, key=lambda made: made.finished).packages if cells else {},
+        "packages": {name: version for made in by_age for name, version in made.packages.items()},
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

@@ -1,9 +1,4 @@
-"""What all steps of stages share: open the tracker, compute cells, link their files.
-
-Cells run on an executor: `local`, in forks of this process, or `ray`, on a cluster or on this machine. Both
-run the same generator, :func:`~pipelines.engine.execution.execute`, and hand its events to the same
-:class:`~pipelines.engine.sweep.Sweep`, so results are byte-identical.
-"""
+"""What all steps of stages share: open the tracker, compute cells, link their files."""
 
 import contextlib
 import dataclasses
@@ -15,14 +10,11 @@ from typing import Any
 
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.dvc_files import DVC
-from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.local_executor import LocalExecutor
+from pipelines.engine.on_ray import RayExecutor, cluster_address, ray_cluster
 from pipelines.engine.processes import ends_with_its_parents, one_at_a_time
 from pipelines.engine.provenance import Made, write_provenance
-from pipelines.engine.ray_cluster import cluster_address, ray_cluster
-from pipelines.engine.ray_executor import RayExecutor
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.sweep import Recorder, Sweep
+from pipelines.engine.run import ExecutorConfig, LocalExecutor, Recorder, Sweep
 from pipelines.engine.tracking import Experiment, Tracker, TrackingConfig, tracking
 
 CELLS = Path(".cells")

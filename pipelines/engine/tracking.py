@@ -24,7 +24,6 @@ from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
 from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import git_commit
-from pipelines.engine.sweep import Recorder
 from singleshot.errors import UserError
 from singleshot.secrets import address_without_secrets, without_secrets
 
@@ -119,8 +118,8 @@ def address(experiment_id: str, view: str) -> str:
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}{mode}"
 
 
-class Tracker(Recorder):
-    """Records a stage and its cells in MLflow."""
+class Tracker:
+    """Records a stage and its cells in MLflow: a :class:`~pipelines.engine.run.Recorder`."""
 
     def __init__(self, client: "MlflowClient", experiment_id: str, stage: str, profile: str):
         self._client = client

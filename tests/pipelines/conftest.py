@@ -6,7 +6,7 @@ from object_store import BUCKET, s3_server
 from s3fs import S3FileSystem
 
 from pipelines.engine.cells import CellStore
-from pipelines.engine.execution import ExecutorConfig
+from pipelines.engine.run import ExecutorConfig
 
 
 @pytest.fixture

@@ -15,10 +15,9 @@ from object_store import Objects
 from toy_tasks.work import PreviewParams, SumParams, add_up, show_previews
 
 from pipelines.engine.cells import Cell, CellStore, checkpoint_name
-from pipelines.engine.execution import ExecutorConfig
 from pipelines.engine.remote_cells import RemoteCellStore, open_store
+from pipelines.engine.run import CellsFailedError, ExecutorConfig, Recorder
 from pipelines.engine.stage import fan_out
-from pipelines.engine.sweep import CellsFailedError, Recorder
 from singleshot.errors import UserError
 
 CELL = Cell("a/b", add_up, SumParams(1))

@@ -14,8 +14,7 @@ from toy_tasks.work import SumParams, add_up
 
 from pipelines.engine.cells import Cell, CellStore
 from pipelines.engine.disks import DiskFullError, disk_full_error, is_disk_full
-from pipelines.engine.execution import CellBatch, ExecutorConfig, execute
-from pipelines.engine.sweep import Recorder, Sweep
+from pipelines.engine.run import CellBatch, ExecutorConfig, Recorder, Sweep, execute
 from pipelines.engine.tracking import TrackingConfig, tracking
 
 

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from pipelines.engine.execution import ExecutorConfig
-from pipelines.engine.ray_cluster import ray_cluster
+from pipelines.engine.on_ray import ray_cluster
+from pipelines.engine.run import ExecutorConfig
 from singleshot.errors import UserError
 
 CODE = """
 import resource
 import torch
-from pipelines.engine.execution import keep_freed_memory
+from pipelines.engine.run import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -62,8 +62,8 @@ def test_ray_starts_for_this_user_alone_where_the_folder_for_temporary_files_has
     temporary = tmp_path / "scratch-of-a-batch-system" / ("job-" + "0123456789" * 8)
     temporary.mkdir(parents=True)
     code = (
-        "from pipelines.engine.execution import ExecutorConfig\n"
-        "from pipelines.engine.ray_cluster import ray_cluster\n"
+        "from pipelines.engine.run import ExecutorConfig\n"
+        "from pipelines.engine.on_ray import ray_cluster\n"
         "import psutil\n"
         "with ray_cluster(ExecutorConfig()):\n"
         "    import ray\n"

@@ -25,13 +25,20 @@ from toy_tasks.work import (
     show_previews,
 )
 
-from pipelines.engine import sweep
+from pipelines.engine import run
 from pipelines.engine.cells import MANIFEST, Cell, CellStore
-from pipelines.engine.execution import CellBatch, ExecutorConfig, OutOfMemoryError, batches, execute
-from pipelines.engine.ray_cluster import STARTS, not_code, ray_cluster
-from pipelines.engine.ray_executor import _Input, fault
+from pipelines.engine.on_ray import STARTS, _Input, fault, not_code, ray_cluster
+from pipelines.engine.run import (
+    TRANSIENT_RETRIES,
+    CellBatch,
+    CellsFailedError,
+    ExecutorConfig,
+    OutOfMemoryError,
+    Sweep,
+    batches,
+    execute,
+)
 from pipelines.engine.stage import fan_out
-from pipelines.engine.sweep import TRANSIENT_RETRIES, CellsFailedError, Sweep
 from singleshot.errors import UserError
 from singleshot.job import Progress
 
@@ -39,7 +46,7 @@ LOCAL = ExecutorConfig(kind="local")
 RAY = ExecutorConfig(kind="ray")
 
 
-class Recorder(sweep.Recorder):
+class Recorder(run.Recorder):
     """What a tracker would be told, as a list."""
 
     def __init__(self):
@@ -130,7 +137,7 @@ def test_a_failed_cell_goes_on_from_its_checkpoint(store, capsys):
 def test_a_cluster_that_started_anew_while_cells_ran_is_one_clear_error(monkeypatch):
     monkeypatch.setattr(ray, "init", lambda **_: None)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
-    monkeypatch.setattr("pipelines.engine.ray_cluster.check_joinable", lambda _: None)
+    monkeypatch.setattr("pipelines.engine.on_ray.check_joinable", lambda _: None)
     with (
         pytest.raises(UserError, match=r"10\.0\.0\.1:6379 was lost: AuthenticationError"),
         ray_cluster(ExecutorConfig(kind="ray", address="10.0.0.1:6379")),
@@ -397,7 +404,7 @@ def test_a_stack_that_runs_out_of_memory_is_halved_and_ends_with_the_same_bytes(
 
 
 def test_artifacts_are_shown_at_once_and_kept_over_a_failure(executor, store, monkeypatch):
-    monkeypatch.setattr("pipelines.engine.execution.git_commit", lambda: "0123abc")
+    monkeypatch.setattr("pipelines.engine.run.git_commit", lambda: "0123abc")
     recorder = Recorder()
     cell = Cell("previews", show_previews, PreviewParams(fail_at=2))
     with pytest.raises(CellsFailedError):

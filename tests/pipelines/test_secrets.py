@@ -16,9 +16,8 @@ from ports import free_port
 from toy_tasks.work import add_up
 
 from pipelines.engine.cells import Cell, CellStore
-from pipelines.engine.execution import CellBatch
 from pipelines.engine.remote_cells import open_store
-from pipelines.engine.sweep import CellsFailedError, Sweep
+from pipelines.engine.run import CellBatch, CellsFailedError, Sweep
 from pipelines.engine.tracking import TrackingConfig, tracking
 from singleshot.errors import UserError
 from singleshot.io.download import local_or_cached

@@ -196,7 +196,7 @@ def test_each_process_has_to_fit_on_one_node_of_a_cluster(monkeypatch):
 def test_a_cluster_serves_the_same_application_and_replaces_a_replica(cluster, tmp_path):
     from ray import serve
 
-    from pipelines.engine.ray_cluster import ray_cluster
+    from pipelines.engine.on_ray import ray_cluster
 
     def running():
         name = f"ray::ServeReplica:{NAME}:application"

@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.engine.ray_cluster import NO_HEALTH_CHECKS, took_too_long
+from pipelines.engine.on_ray import NO_HEALTH_CHECKS, took_too_long
 
 
 @contextlib.contextmanager
