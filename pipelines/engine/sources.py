@@ -16,44 +16,26 @@ from singleshot.io.whole_file import sha256_of
 
 @functools.cache
 def _own_packages(package: str) -> tuple[str, ...]:
-    """`package` and those in the same folder that it imports, directly or not.
+    """`package`, and those of its imports, direct or not, that are ours like it.
 
-    In site-packages, those that were not installed with it are foreign.
+    Ours is what lies in the same folder and was installed by the same wheel, or by none, as in a checkout.
+    Leftovers of `pip install .` in a checkout, and editable installs elsewhere, don't count as wheels.
     """
-    own, before = {package}, set[str]()
-    while own != before:
-        before = own
-        own = own | {name for name in _build(*sorted(own)).modules if _is_beside(name, package)}
-    return tuple(sorted(own))
-
-
-@functools.cache
-def _is_beside(name: str, package: str) -> bool:
-    folder = _folder(package)
-    if "." in name or folder is None or _folder(name) != folder:
-        return False
-    wheels = _wheels(folder)
-    return name not in wheels or bool(wheels[name] & wheels[package])
-
-
-@functools.cache
-def _wheels(folder: Path) -> Mapping[str, set[str]]:
-    """The wheels that were installed into a folder, by their packages.
-
-    What `pip install .` leaves in a checkout, and an editable installation elsewhere, is none of them.
-    """
-    found = defaultdict[str, set[str]](set)
+    spec = importlib.util.find_spec(package)
+    assert spec
+    assert spec.origin
+    folder = Path(spec.origin).parents[1]
+    wheels = defaultdict[str, set[str]](set)
     for distribution in importlib.metadata.distributions(path=[str(folder)]):
         if distribution.read_text("RECORD") is not None:
             for file in distribution.files or ():
-                found[file.parts[0]].add(distribution.name)
-    return found
-
-
-def _folder(package: str) -> Path | None:
-    """The folder that a package lies in; None for a module."""
-    spec = importlib.util.find_spec(package)
-    return Path(spec.origin).parents[1] if spec and spec.origin and spec.submodule_search_locations else None
+                wheels[file.parts[0]].add(distribution.name)
+    own, new = set[str](), {package}
+    while new:
+        own |= new
+        beside = {name for name in _build(*sorted(own)).modules if (folder / name / "__init__.py").exists()}
+        new = {name for name in beside - own if name not in wheels or wheels[name] & wheels[package]}
+    return tuple(sorted(own))
 
 
 @functools.cache
