@@ -13,21 +13,6 @@ export MLFLOW_DISABLE_TELEMETRY := true
 # modules that it imports, which takes 5 of the 8.5 seconds (CPU) in which the stage opens.
 export PYTHONDONTWRITEBYTECODE :=
 
-# make itself takes any variable, and one that a target doesn't read would go unnoticed: `make repro PROFILE=smoke`.
-READ_BY_params := PROFILE FROM SET
-READ_BY_ui := PORT
-GOALS := $(or $(MAKECMDGOALS),help)
-GIVEN := $(foreach it,$(.VARIABLES),$(if $(findstring command line,$(origin $(it))),$(it)))
-ifeq ($(filter repro,$(GOALS))$(origin PROFILE),reproenvironment)
-    GIVEN += $(if $(wildcard conf/profile/$(PROFILE).yaml),$(shell grep -qsx 'profile: $(PROFILE)' params.yaml || echo PROFILE))
-endif
-UNREAD := $(strip $(filter-out PYTHON $(foreach goal,$(GOALS),$(READ_BY_$(goal))),$(GIVEN)))
-ifneq ($(filter $(READ_BY_params),$(UNREAD)),)
-    $(error make $(GOALS) takes no $(UNREAD), but the settings of params.yaml: first make params $(foreach it,$(UNREAD),$(it)=…), then make $(GOALS))
-else ifneq ($(UNREAD),)
-    $(error make $(GOALS) takes no $(UNREAD): make params takes $(READ_BY_params), make ui takes $(READ_BY_ui), and every target PYTHON)
-endif
-
 # A virtual environment names its place and its interpreter. It is of no use after the checkout was renamed, or after the
 # interpreter was upgraded away: then this is the option of venv with which it is made again.
 HERE := $(shell cd $(VENV) 2>/dev/null && pwd -P)

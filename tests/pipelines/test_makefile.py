@@ -1,10 +1,9 @@
-"""What the Makefile hands on, what it refuses, and when it makes its environment again."""
+"""What the Makefile hands on, and when it makes its environment again."""
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -35,16 +34,14 @@ def checkout(tmp_path: Path) -> Path:
     return path
 
 
-def make(
-    checkout: Path, *arguments: str, variables: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     # Not those of a `make test` that runs the tests: this one would say that it is within another.
     outer = {"PROFILE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
     environment = {name: value for name, value in os.environ.items() if name not in outer}
     return subprocess.run(
         ["make", *arguments],
         cwd=checkout,
-        env={**environment, **(variables or {})},
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
@@ -68,26 +65,6 @@ def test_values_reach_params_as_they_are_and_a_password_is_not_shown(checkout: P
     assert wrong.returncode != 0
     assert "error: SET: no closing quotation" in wrong.stderr
     assert "wxy" not in done.stdout + done.stderr + wrong.stdout + wrong.stderr
-
-
-def test_a_variable_that_a_target_does_not_read_is_refused(checkout: Path) -> None:
-    for arguments, named in {
-        ("repro", "SET=uri=http://me:wxyzzy@host"): "make params SET=",
-        ("params", "profile=smoke"): "profile",
-        ("test", "VENV=elsewhere"): "VENV",
-        ("PROFIL=smoke",): "PROFIL",
-    }.items():
-        done = make(checkout, "-n", *arguments)
-        assert done.returncode != 0
-        assert named in done.stderr
-        assert "wxyzzy" not in done.stderr
-        assert done.stdout == ""
-    for taken in (["params", "repro", "PROFILE=smoke"], ["ui", "PORT=5123"], ["test", "PYTHON=python3"]):
-        assert make(checkout, "-n", *taken).returncode == 0
-    (checkout / "params.yaml").write_text("profile: default\n")
-    smoke = make(checkout, "-n", "repro", variables={"PROFILE": "smoke"})
-    assert "first make params PROFILE=…, then make repro" in smoke.stderr
-    assert make(checkout, "-n", "repro", variables={"PROFILE": "of-another-program"}).returncode == 0
 
 
 def made_again(checkout: Path) -> bool:
