@@ -43,8 +43,7 @@ def serve_runs(port: int) -> None:
     if training:
         for view in ("table", "charts"):
             pages.append(f"{server}/{address(training.experiment_id, view)}")
-            # Past the filter of secrets, which would take a view's `ShareKey` for one.
-            print(f"agents, {view}: {pages[-1]}", file=sys.__stdout__)
+            print(f"agents, {view}: {pages[-1]}")
     # Without a desktop, the browser would be a terminal's.
     if sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         own = None if has_server else port

@@ -25,7 +25,7 @@ from pipelines.engine.dvc_files import shared_checkout
 from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import git_commit
 from singleshot.errors import UserError
-from singleshot.secrets import address_without_secrets, without_secrets
+from singleshot.secrets import without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -328,10 +328,13 @@ def _as_user_error(uri: str) -> Iterator[None]:
         # SQLAlchemy says in a line of its own, before the database's words, when it sent the statement.
         lines = str(error).splitlines()
         reason = next(line for line in lines if not line.startswith("(raised as a result"))
-        where = address_without_secrets(uri)
         raise UserError(
-            f"MLflow at {where}: {reason}; finished cells are kept; see `python -m pipelines doctor`"
+            f"MLflow at {_shown(uri)}: {reason}; finished cells are kept; see `python -m pipelines doctor`"
         ) from error
+
+
+def _shown(uri: str) -> str:
+    return without_secrets(uri.replace(" ", "%20"))  # which passwords of databases may have
 
 
 def tracking_uri(config: TrackingConfig) -> str:
@@ -426,8 +429,7 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
             if given is None:  # MLflow sets the variable, which would go before the configuration from now on
                 os.environ.pop("MLFLOW_TRACKING_URI", None)
         except (OSError, ImportError, sqlite3.Error) as error:  # also if the database's driver is missing
-            where = address_without_secrets(uri)
-            raise UserError(f"MLflow at {where}: {error}; see `python -m pipelines doctor`") from error
+            raise UserError(f"MLflow at {_shown(uri)}: {error}; see `python -m pipelines doctor`") from error
         yield client, uri
 
 
