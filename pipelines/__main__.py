@@ -120,8 +120,9 @@ def study(
 @stage("packages", panel="Configuration")
 def packages() -> None:  # noqa: D103
     from pipelines.cli.packages import list_packages
+    from pipelines.config.params import load_config
 
-    list_packages()
+    list_packages(load_config())
 
 
 @stage("config", "check-config", panel="Configuration")

@@ -3,6 +3,7 @@
 import functools
 import importlib.metadata
 import importlib.util
+import modulefinder
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,15 +46,30 @@ def _build(*packages: str) -> grimp.ImportGraph:
 
 
 @functools.cache
-def _imported(module: str) -> frozenset[str]:
-    graph = _build(*_own_packages(_top(module)))
-    return frozenset(graph.find_upstream_modules(module) | {module})
+def _imported(module: str) -> tuple[frozenset[str], frozenset[str]]:
+    """`module` with its imports, direct or not: first what is ours, then what others have written.
+
+    Raises:
+        UserError: there is no such module.
+    """
+    spec = importlib.util.find_spec(_top(module))
+    if spec is None or spec.origin is None:
+        raise UserError(f"{module}: no such module; put it where `python -m pipelines` is run, or install it")
+    if spec.submodule_search_locations is None:  # a file beside the packages, e.g. with an environment
+        finder = modulefinder.ModuleFinder([str(Path(spec.origin).parent)])
+        finder.import_hook(module)
+        own = {name for name, found in finder.modules.items() if getattr(found, "__file__", None)}
+        return frozenset(own), frozenset(map(_top, finder.any_missing()))
+    packages = _own_packages(_top(module))
+    imported = _build(*packages).find_upstream_modules(module) | {module}
+    own = {name for name in imported if _top(name) in packages}
+    return frozenset(own), frozenset(imported - own)
 
 
 @functools.cache
 def source_closure(module: str) -> tuple[str, ...]:
     """`module`, its direct and indirect imports from our own packages, and their parent packages; sorted."""
-    own = {name for name in _imported(module) if _top(name) in _own_packages(_top(module))}
+    own, _ = _imported(module)
     packages = {name.rsplit(".", depth)[0] for name in own for depth in range(1, name.count(".") + 1)}
     return tuple(sorted(own | packages))
 
@@ -80,8 +96,7 @@ def package_versions(*modules: str) -> Mapping[str, str]:
     The local part of a version is left out: `2.13.0+cpu` is another build of the same code. Packages that are
     not installed, e.g. those of optional runtimes, are left out too.
     """
-    imported = frozenset().union(*map(_imported, modules))
-    return versions_of(imported.difference(*map(source_closure, modules)))
+    return versions_of(frozenset[str]().union(*(_imported(module)[1] for module in modules)))
 
 
 _distributions = functools.cache(importlib.metadata.packages_distributions)

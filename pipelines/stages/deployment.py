@@ -6,11 +6,11 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from pipelines.catalog import styles
-from pipelines.catalog.paths import AGENTS, CLASSIFICATION, EXPORTS, GRAPHS, SAMPLES, TIMINGS
 from pipelines.config.offline_rl import AGENT_TAGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
+from pipelines.catalog.paths import AGENTS, CLASSIFICATION, EXPORTS, GRAPHS, SAMPLES, TIMINGS
 from singleshot.export.measurement import InputSize, Measurement
 from singleshot.export.runtimes import RUNTIMES, installed_version
 from singleshot.io.onnx_model import Form
@@ -171,4 +171,6 @@ def _benchmark_cell(source: TrainedNetwork, form: Form, params: BenchmarkParams,
     tags = {**source.tags, "form": form}
     # The modules that the task imports by name.
     modules = (*source.modules, *(RUNTIMES[name].module for name in params.runtimes))
+    if params.environment:
+        modules = (*modules, *params.environment.modules)
     return Cell(f"{source.cell}/{form}", benchmark, params, inputs, tags, modules=modules)

@@ -66,12 +66,11 @@ def data_cells(config: OfflineRLConfig) -> list[Cell]:
 
 def data_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     """The cell that makes the dataset that an agent is trained on."""
-    params = DatasetParams.of(
-        agent.environment, config.environment_of(agent), config.data, config.draw_of(agent)
-    )
+    environment = config.environment_of(agent)
+    params = DatasetParams.of(agent.environment, environment, config.data, config.draw_of(agent))
     inputs = params.inputs(paths.EXPERTS / f"{agent.environment.lower()}.safetensors")
     tags = {"environment": agent.environment, "source": config.data.source}
-    return Cell(config.data_of(agent), prepare_dataset, params, inputs, tags)
+    return Cell(config.data_of(agent), prepare_dataset, params, inputs, tags, modules=environment.modules)
 
 
 def dataset_of(config: OfflineRLConfig, agent: AgentSpec) -> Path:
@@ -161,7 +160,7 @@ def train_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
         inputs["masks"] = paths.MASKS / agent.name / "masks.safetensors"
     if environment.id is None:
         inputs["heldout"] = inputs["dataset"].with_name("heldout.safetensors")
-    stack, modules = str(agent.unpruned), (agent.module,)
+    stack, modules = str(agent.unpruned), (agent.module, *environment.modules)
     return Cell(agent.name, train, params, inputs, agent.tags, stack, modules=modules)
 
 
@@ -213,9 +212,11 @@ def _animation(
         for each in lanes
     ]
     colours = [PRUNERS.get(each.pruner, OTHER) for each in lanes]
-    params = AnimateParams(config.environment_of(lanes[0]), tuple(map(Caption, labels, colours)), seconds)
+    environment = config.environment_of(lanes[0])
+    params = AnimateParams(environment, tuple(map(Caption, labels, colours)), seconds)
     episodes = (paths.AGENTS / each.name / "episode.safetensors" for each in lanes)
-    return Cell(cell, animate, params, dict(zip(labels, episodes, strict=True)), tags)
+    inputs = dict(zip(labels, episodes, strict=True))
+    return Cell(cell, animate, params, inputs, tags, modules=environment.modules)
 
 
 @step("sizes", tags=AGENT_TAGS, tables=(paths.SIZES,))
@@ -259,9 +260,7 @@ def quantize_agents(work: Work, config: Config) -> None:
 
 def quantize_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     """The cell that packs an agent with each kind of values and scores it."""
-    updates = config.training_of(agent).updates
-    params = QuantizeParams(
-        agent, config.environment_of(agent), config.quantization.values, config.evaluation, updates
-    )
-    inputs = {"agent": model_of(agent)}
-    return Cell(agent.name, quantize_agent, params, inputs, agent.tags, modules=(agent.module,))
+    environment, updates = config.environment_of(agent), config.training_of(agent).updates
+    params = QuantizeParams(agent, environment, config.quantization.values, config.evaluation, updates)
+    inputs, modules = {"agent": model_of(agent)}, (agent.module, *environment.modules)
+    return Cell(agent.name, quantize_agent, params, inputs, agent.tags, modules=modules)

@@ -59,6 +59,11 @@ class Environment:
         """The id without its version, in messages."""
         return (self.id or "no environment").rpartition("-v")[0] or str(self.id)
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The module that registers the environment, if the id names one."""
+        return tuple(filter(None, [(self.id or "").rpartition(":")[0]]))
+
     def score(self, return_: Return) -> Return:
         """D4RL's score 100 · (R - min) / (max - min) of undiscounted returns R (Fu et al. 2020, section 5.1).
 
@@ -88,11 +93,12 @@ class FileEnvironment(Environment):
                     "files or modules, large numbers take without end; if you trust the file, make the "
                     "environment, for Agent.evaluate"
                 )
-        module = str(self.id).rpartition(":")[0]
-        if module and module not in sys.modules:
+        for module in self.modules:
+            if module in sys.modules:
+                continue
             raise UserError(
-                f"environment {self.id}: a file names it, and making it would import the module {module}; "
-                f"if you trust the file, give --environment {self.id}, or import {module} first"
+                f"environment {self.id}: a file names it, and making it would import the module {module}; if "
+                f"you trust the file, give --environment {self.id}, or import {module} first"
             )
 
 

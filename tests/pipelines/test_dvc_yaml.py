@@ -98,8 +98,9 @@ def test_a_stage_depends_on_the_sections_that_it_reads_and_on_none_of_where_it_r
 
 def test_a_stage_depends_on_all_code_and_on_the_packages_in_its_digests(plans, tmp_path, monkeypatch):
     """So that DVC runs the stage after an edit, and after an upgrade of a package."""
+    config = configuration("profile=smoke")
     monkeypatch.chdir(tmp_path)
-    list_packages()
+    list_packages(config)
     for stage, steps in plans.items():
         packages = f"build/packages/{stage}.json"
         assert {"pipelines", "tasks", "singleshot", packages} <= set(DVC[stage]["deps"])

@@ -10,6 +10,7 @@ from toy_tasks.work import SumParams
 from pipelines.engine import sources
 from pipelines.engine.cells import Cell
 from singleshot.errors import UserError
+from singleshot.rl.environments import Environment
 
 TASK = """
 from toy_tasks.work import add_up
@@ -48,12 +49,12 @@ class Code:
         (record / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
         (record / "RECORD").write_text(f"{module}/__init__.py,,\n{module}/deep.py,,\n")
 
-    def cell(self, **params):
+    def cell(self, modules=()):
         """As a new process sees it."""
         for name in vars(sources).values():
             getattr(name, "cache_clear", lambda: None)()
         task = importlib.import_module("scratch_package.work").task
-        return Cell("sum", task, SumParams(1, **params))
+        return Cell("sum", task, SumParams(1), modules=modules)
 
 
 @pytest.fixture
@@ -113,6 +114,21 @@ def test_a_library_that_was_installed_from_the_checkout_is_still_source(code):
     assert code.cell().digest == before
     (library / "__init__.py").write_text("X = 2\n")
     assert code.cell().digest != before
+
+
+def test_an_edited_module_of_an_environment_of_one_s_own_changes_the_digest(code):
+    """It is a file beside the packages; another one, which it imports, counts, too."""
+    environment, helper = code.directory / "cart_of_mine.py", code.directory / "forces_of_mine.py"
+    environment.write_text("import far_away.deep\nfrom forces_of_mine import F\n")
+    helper.write_text("F = 2\n")
+    modules = Environment("cart_of_mine:Cart-v0").modules
+    before = code.cell(modules=modules)
+    assert before.digest != code.cell().digest
+    assert before.identity["packages"]["Far-Away"] == "1.0"
+    helper.write_text("F = 3\n")
+    assert code.cell(modules=modules).digest != before.digest
+    with pytest.raises(UserError, match=r"^lost_of_mine: no such module"):
+        _ = code.cell(modules=("lost_of_mine",)).digest
 
 
 def test_packages_are_found_from_the_imports():
