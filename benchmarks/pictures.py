@@ -16,9 +16,8 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from benchmarks.command import check_inputs, run_main
-from pipelines.catalog.paths import AGENTS, STYLIZED, TRANSFERS
-from pipelines.catalog.styles import painting_of, start_of, training_of, transfer_name, transfers
 from pipelines.config.params import Config, load_config
+from pipelines.paths import AGENTS, STYLIZED, TRANSFERS, painting
 from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.variant import DENSE, percentage
 from singleshot.rl.agents import AgentSpec
@@ -61,7 +60,7 @@ def made_from(config: Config) -> Mapping[str, Any]:
     """What the pictures of a run depend on, as JSON holds it: its parameters, and files of this project."""
     lane, offline_rl, style = agents_shown(config)[0], config.offline_rl, config.style
     shown = style.training.styles[:2]
-    starts = [file for each in shown for file in start_of(config, each).values()]
+    starts = [file for each in shown for file in style.start_of(each).values()]
     values = {
         "agents": [str(agent) for agent in agents_shown(config)],
         "environment": asdict(offline_rl.environment_of(lane)),
@@ -70,7 +69,7 @@ def made_from(config: Config) -> Mapping[str, Any]:
         "data": asdict(offline_rl.data),
         "pruning": asdict(offline_rl.pruning),
         "evaluation": asdict(offline_rl.evaluation),
-        "styles": [asdict(training_of(config, each)) for each in shown],
+        "styles": [asdict(style.training_of(each)) for each in shown],
         "paintings": asdict(style.paintings),
         "transfer": asdict(style.transfer),
         "stylize": asdict(style.stylize),
@@ -101,12 +100,12 @@ def agents_shown(config: Config) -> list[AgentSpec]:
 
 def styles_shown(config: Config) -> Iterator[Sequence[Path]]:
     """The pictures of each row, in the order of `COLUMNS`; the photo is the one that was optimised."""
-    large = (each for each in transfers(config) if each.study == "paintings")
-    optimised = {each.style: TRANSFERS / transfer_name(each) for each in large}
+    large = (each for each in config.style.transfers() if each.study == "paintings")
+    optimised = {each.style: TRANSFERS / each.name for each in large}
     photo = f"{config.style.transfer.content}.jpg"
     for style in config.style.training.styles[:2]:
         network, best = STYLIZED / style / "photos" / photo, optimised[style]
-        yield painting_of(style), best / "content.png", network, best / "picture.png"
+        yield painting(style), best / "content.png", network, best / "picture.png"
 
 
 def _draw_agents(shown: Sequence[AgentSpec], path: Path) -> None:

@@ -29,8 +29,8 @@ from skimage.data import chelsea
 
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
-from pipelines.catalog.paths import GRAPHS
 from pipelines.config.params import load_config
+from pipelines.paths import GRAPHS
 from singleshot.errors import UserError
 from singleshot.serving.models import Model, find_models
 

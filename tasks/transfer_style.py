@@ -35,6 +35,12 @@ class TransferParams:
     """Name of the painting."""
     config: GatysConfig
 
+    @property
+    def name(self) -> str:
+        """The picture's directory below those of all, and the name of its run."""
+        config = self.config
+        return f"{self.study}/{config.backbone}-{config.criterion}-{config.optimizer}-{self.style}"
+
 
 @dataclass(frozen=True)
 class HistoryRow:

@@ -1,6 +1,9 @@
 """The part of the configuration that is about style transfer (Shen and Wang)."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, MinLen
@@ -8,16 +11,18 @@ from annotated_types import Ge, Le, MinLen
 from singleshot.errors import UserError
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
-from singleshot.style.datasets.fetch import NormalizationConfig, PaintingConfig, PhotosConfig
+from singleshot.style.datasets.fetch import DRAWN, NormalizationConfig, PaintingConfig, PhotosConfig
 from singleshot.style.datasets.weights import WeightsSource
 from singleshot.style.gatys import GatysConfig, OptimizerName
-from singleshot.style.johnson import JohnsonConfig
+from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
 from singleshot.style.losses import Criterion
 from singleshot.style.precision import Precision
-from singleshot.style.start import START_WIDTH
+from singleshot.style.shipped import path_of
+from singleshot.style.start import START, START_WIDTH
 from tasks.make_clip import ClipParams
 from tasks.measure_styles import QualityConfig, SpeedConfig
 from tasks.stylize import LargeConfig
+from tasks.transfer_style import TransferParams
 
 
 @dataclass(frozen=True)
@@ -148,3 +153,36 @@ class StyleConfig:
                 raise UserError(
                     f"there is no painting {style!r}, only {known}; add it as paintings.sources.{style}"
                 )
+
+    def training_of(self, style: str) -> TrainStyleParams:
+        """How a style's network is trained."""
+        training = self.training
+        weight = training.style_weights.get(style, training.johnson.style_weight)
+        johnson = replace(training.johnson, style_weight=weight)
+        return TrainStyleParams(style, johnson, training.seed, unseen=self.quality.photos)
+
+    def start_of(self, style: str) -> dict[str, Path]:
+        """What a style's training begins with: the shipped style of its painting, else the shipped start."""
+        if not self.training.start:
+            return {}
+        drawn = self.paintings.sources[style].source == DRAWN
+        return {"start": (path_of(style) if drawn else None) or START}
+
+    def transfers(self) -> Iterator[TransferParams]:
+        """The pictures that are optimised (sections V.B, V.C, V.D and VI.A of the report)."""
+        transfer = self.transfer
+        for name, study in transfer.studies.items():
+            styles = study.styles or [transfer.style]
+            for backbone, loss, optimizer, style in product(
+                study.backbones, study.losses, study.optimizers, styles
+            ):
+                settings = replace(
+                    transfer.settings,
+                    backbone=backbone,
+                    criterion=loss,
+                    optimizer=optimizer,
+                    size_px=study.size_px,
+                    iterations=study.iterations,
+                    half_size_iterations=study.half_size_iterations,
+                )
+                yield TransferParams(name, transfer.content, style, settings)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas
 
-from pipelines.catalog import paths
+from pipelines import paths
 from pipelines.config.offline_rl import AGENT_TAGS, OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from pipelines.catalog.paths import EVALUATION, REPORT, SCORES, STATISTICS
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import PROVENANCE, Work, step
+from pipelines.paths import EVALUATION, REPORT, SCORES, STATISTICS
 from singleshot.pruning.variant import percentage
 from tasks.reporting import paper
 from tasks.reporting.page import TEMPLATES, PageParams, Setting, draw_page

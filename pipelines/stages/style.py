@@ -9,7 +9,7 @@ from typing import get_args
 
 import pandas
 
-from pipelines.catalog import paths, styles
+from pipelines import paths
 from pipelines.config.params import Config
 from pipelines.config.style import StyleConfig
 from pipelines.engine.cells import Cell
@@ -95,12 +95,12 @@ def transfer_styles(work: Work, config: Config) -> None:
     Steps are iterations. The pictures are among each run's artifacts; `studies.csv` has all losses.
     """
     cells = []
-    for picture in styles.transfers(config):
+    for picture in config.style.transfers():
         settings = picture.config
         inputs = {
             "photos": paths.SAMPLES,
-            "painting": styles.painting_of(picture.style),
-            "backbone": styles.normalized(settings.backbone),
+            "painting": paths.painting(picture.style),
+            "backbone": paths.normalized_backbone(settings.backbone),
         }
         tags = {
             "study": picture.study,
@@ -109,7 +109,7 @@ def transfer_styles(work: Work, config: Config) -> None:
             "loss": settings.criterion,
             "optimizer": settings.optimizer,
         }
-        cells.append(Cell(styles.transfer_name(picture), transfer_style, picture, inputs, tags))
+        cells.append(Cell(picture.name, transfer_style, picture, inputs, tags))
     concatenate(work.compute(cells, paths.TRANSFERS, gpu=True), paths.STUDIES, name="history.csv")
 
 
@@ -127,13 +127,13 @@ def train_styles(work: Work, config: Config) -> None:
     for style in config.style.training.styles:
         inputs = {
             "photos": paths.PHOTOS,
-            "painting": styles.painting_of(style),
-            "backbone": styles.trained("vgg16"),
+            "painting": paths.painting(style),
+            "backbone": paths.backbone("vgg16"),
             "samples": paths.SAMPLES,
-            "alexnet": styles.trained("alexnet"),
-            **styles.start_of(config, style),
+            "alexnet": paths.backbone("alexnet"),
+            **config.style.start_of(style),
         }
-        cells.append(Cell(style, train_style, styles.training_of(config, style), inputs, {"style": style}))
+        cells.append(Cell(style, train_style, config.style.training_of(style), inputs, {"style": style}))
     work.compute(cells, paths.STYLES, gpu=True)
 
 
@@ -143,7 +143,7 @@ def stylize(work: Work, config: Config) -> None:
 
     The photos are among the artifacts.
     """
-    video = styles.video_of(config)
+    video = video_of(config.style)
     info = probe(video)
     work.compute(list(_stylized(config, video, info)), paths.STYLIZED, gpu=True)
     for style in config.style.training.styles:
@@ -154,15 +154,21 @@ def stylize(work: Work, config: Config) -> None:
         shutil.rmtree(segments)
 
 
+def video_of(style: StyleConfig) -> Path:
+    """The video that is stylised."""
+    given = style.stylize.video
+    return Path(given) if given else paths.VIDEOS / "clip" / "clip.mp4"
+
+
 def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
     settings = config.style.stylize
     large = LargeParams(settings.large, replace(settings.settings, stroke=1.0))
     photo = Path(settings.large.photo)
     enlarged = {"photo": photo} if photo.suffix else {"photos": paths.SAMPLES}
     for style in config.style.training.styles:
-        model = {"model": styles.model_of(style)}
+        model = {"model": paths.style_network(style)}
         photos = StylizeParams(style, settings.photos, settings.short_side_px, settings.settings)
-        inputs = model | {"photos": paths.SAMPLES, "painting": styles.painting_of(style)}
+        inputs = model | {"photos": paths.SAMPLES, "painting": paths.painting(style)}
         yield Cell(f"{style}/photos", stylize_photos, photos, inputs, {"style": style})
         yield Cell(f"{style}/large", stylize_large, large, model | enlarged, {"style": style})
         inputs, tags = model | {"video": video}, {"style": style, "video": video.name}
@@ -197,10 +203,10 @@ def judge_styles(work: Work, config: Config) -> None:
 
 def _quality(config: Config, style: str) -> Cell:
     quality, transfer = config.style.quality, config.style.transfer
-    video = styles.video_of(config)
+    video = video_of(config.style)
     pictures = {
-        picture.config.backbone: paths.TRANSFERS / styles.transfer_name(picture) / "picture.png"
-        for picture in styles.transfers(config)
+        picture.config.backbone: paths.TRANSFERS / picture.name / "picture.png"
+        for picture in config.style.transfers()
         if (picture.study, picture.style) == (quality.study, style)
     }
     params = QualityParams(
@@ -211,9 +217,11 @@ def _quality(config: Config, style: str) -> Cell:
         clip=video.name,
     )
     inputs = {
-        **styles.judges(style),
+        "painting": paths.painting(style),
+        **{backbone: paths.backbone(backbone) for backbone in get_args(BackboneName)},
+        "lpips": paths.BACKBONES / "lpips" / "heads.safetensors",
         "photos": paths.SAMPLES,
-        "model": styles.model_of(style),
+        "model": paths.style_network(style),
         "video": video,
         "stylized_video": paths.STYLIZED / style / stylized_name(video),
         **{f"gatys-{backbone}": picture for backbone, picture in pictures.items()},
@@ -241,10 +249,10 @@ def time_styles(work: Work, config: Config) -> None:
     params = SpeedParams(speed, transfer.settings, config.style.stylize.precision)
     inputs: dict[str, Path] = {
         "photos": paths.PHOTOS,
-        "painting": styles.painting_of(style),
-        "model": styles.model_of(style),
+        "painting": paths.painting(style),
+        "model": paths.style_network(style),
     }
-    inputs |= {backbone: styles.normalized(backbone) for backbone in speed.backbones}
+    inputs |= {backbone: paths.normalized_backbone(backbone) for backbone in speed.backbones}
     # One cell, so that nothing runs beside what is timed.
     cell = Cell("speed", measure_speed, params, inputs, {"style": style})
     concatenate(work.compute([cell], gpu=True), paths.SPEED)

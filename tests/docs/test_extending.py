@@ -10,6 +10,8 @@ from pages import blocks, commands, write_files
 from PIL import Image
 
 pytestmark = pytest.mark.slow
+TEST = "tests/pipelines/test_dvc_yaml.py"
+"""The test that a page has its reader run."""
 PAGES = sorted(page.stem for page in (ROOT / "docs/extending").glob("*.md"))
 
 
@@ -28,6 +30,8 @@ def follow(working_tree, tmp_path):
     def edited(page):
         copies.append(working_tree.copy(tmp_path / page))
         write_files(f"extending/{page}", copies[-1])
+        (copies[-1].path / TEST).parent.mkdir(parents=True)
+        shutil.copy(ROOT / TEST, copies[-1].path / TEST)
         Image.effect_mandelbrot((96, 64), (-2, -1, 1, 1), 50).convert("RGB").save(
             copies[-1].path / "painting.jpg"
         )

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from checkouts import Checkout, cleaned
 
-from pipelines.catalog.styles import start_of
 from pipelines.config import params as config
 from pipelines.config.overrides import in_file
 from pipelines.config.params import check, compose, configuration, load_config
@@ -294,9 +293,9 @@ def test_an_earlier_params_yaml_is_a_file_of_overrides(composed, tmp_path):
 
 def test_a_drawn_painting_is_learned_from_the_shipped_style_of_it():
     config = configuration("style.paintings.sources.waves={source: waves.jpg, sha256: null}")
-    begun = [start_of(config, style) for style in ("swirls", "waves")]
+    begun = [config.style.start_of(style) for style in ("swirls", "waves")]
     assert begun == [{"start": path_of("swirls")}, {"start": START}]
-    assert start_of(configuration("profile=smoke"), "swirls") == {}
+    assert configuration("profile=smoke").style.start_of("swirls") == {}
 
 
 def test_masks_are_the_same_whichever_weights_are_trained_under_them():

@@ -10,8 +10,8 @@ import pytest
 import small_graphs
 from checkouts import ROOT
 
-from pipelines.catalog.paths import GRAPHS, QUALITY, TIMINGS
 from pipelines.cli.register import REGISTERED, register_graphs
+from pipelines.paths import GRAPHS, QUALITY, TIMINGS
 
 NAME = small_graphs.BC.replace("/", "-")
 POLICY = GRAPHS / small_graphs.BC / "bc.onnx"

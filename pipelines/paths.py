@@ -44,3 +44,23 @@ TIMINGS = Path(results.TIMINGS.path)
 CLASSIFICATION = Path(results.CLASSIFICATION.path)
 
 REPORT = Path("report")
+
+
+def painting(style: str) -> Path:
+    """The picture that a style is learned from."""
+    return PAINTINGS / style / "painting.png"
+
+
+def style_network(style: str) -> Path:
+    """A style's trained network."""
+    return STYLES / style / "model.safetensors"
+
+
+def backbone(name: str) -> Path:
+    """A backbone's weights as trained on ImageNet."""
+    return BACKBONES / name / "weights.safetensors"
+
+
+def normalized_backbone(name: str) -> Path:
+    """A backbone's weights after normalisation to mean activations of one."""
+    return BACKBONES / name / "normalized.safetensors"
