@@ -15,6 +15,8 @@ from pipelines.cli.packages import list_packages
 from pipelines.config.params import CONF, PARAMS, configuration, load_config
 from pipelines.engine import sources
 from pipelines.stages import STAGES, offline_rl, style
+from singleshot.rl.agents import AGENT_FILE
+from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.style.video.reader import probe
 from tasks.make_clip import make_clip
 from tasks.reporting.results import FILES, PROVENANCE
@@ -114,8 +116,9 @@ def test_an_agents_cells_have_the_modules_that_their_task_imports_by_name_in_the
     checked = set()
     for step, planner in (each for steps in plans.values() for each in steps):
         for cell in planner.cells:
-            finds_it = "singleshot.rl.algorithms" in sources.source_closure(cell.task.__module__)
-            if "algorithm" in cell.tags and finds_it and step.name != "sizes":  # which opens no agent
+            trains = isinstance(getattr(cell.params, "algorithm", None), AlgorithmConfig)
+            opens = AGENT_FILE in {path.name for path in cell.inputs.values()} and step.name != "sizes"
+            if trains or opens:
                 assert f"singleshot.rl.algorithms.{cell.tags['algorithm']}" in cell.modules, step.name
                 checked.add(step.name)
             if step.name == "prune":
