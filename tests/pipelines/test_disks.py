@@ -70,11 +70,15 @@ def test_the_disk_of_temporary_files_is_named(small_disk, monkeypatch):
         list(execute(CellBatch((CELL,)), [{}], [None], ExecutorConfig("local"), gpu=False))
 
 
+class Silent(Recorder):
+    """Records nothing."""
+
+
 def test_a_full_disk_ends_a_sweep_wherever_a_worker_has_met_it(tmp_path):
     """Not only in the task: also where its inputs are written, before it is called."""
     met = RuntimeError("in the cell's process:\nOSError: [Errno 28] No space left on device: '/scratch/a'")
     cell = Cell("sum", add_up, SumParams(1))
-    with Sweep([cell], CellStore(tmp_path), Recorder()) as sweep, pytest.raises(DiskFullError):
+    with Sweep([cell], CellStore(tmp_path), Silent()) as sweep, pytest.raises(DiskFullError):
         sweep.ended(CellBatch((cell,)), met)
 
 
