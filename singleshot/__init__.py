@@ -1,4 +1,4 @@
-"""Singleshot: single-shot pruning, offline RL, style transfer and export, as a library.
+"""Singleshot makes neural networks small before they train, and measures what that costs: the library.
 
 >>> import singleshot
 >>> masks = singleshot.prune(model, loss, sparsity=0.95)    # any network; loss(model) is a scalar
