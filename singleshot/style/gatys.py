@@ -153,36 +153,13 @@ def optimize(
     first = resume["x"][0] if resume else _first_picture(content, style, backbone, config)
     x = first[None].clone().requires_grad_()
     optimizer = _make_optimizer(x, config)
-    iteration = 0
     if resume:
-        iteration = resume["iteration"]
         optimizer.load_state_dict(resume["optimizer"])
-    (group,) = optimizer.param_groups
-    lr = group["lr"]
-    evaluated: list[_Evaluation] = []
-
-    def evaluate() -> _Evaluation:
-        """Evaluate at x; free if x was evaluated since the last iterate, as where a line search ends."""
-        known = next((e for e in evaluated if torch.equal(e.x, x)), None)
-        if known is None:
-            known = objective(x)
-            evaluated.append(known)
-        x.grad = known.gradient
-        return known
-
-    while True:
-        here = evaluate()
-        iteration += len(evaluated) - 1
-        evaluated[:] = [here]
+    begun = resume["iteration"] if resume else 0
+    for iteration, here in _accepted(objective, optimizer, x, config, begun):
         state = {"iteration": iteration, "x": here.x, "optimizer": optimizer.state_dict()}
         yield Iterate(iteration, here.losses, here.x[0], state)
         if iteration >= config.iterations or not math.isfinite(here.losses.total):
-            return
-        if config.optimizer == "lbfgs":
-            group["max_eval"] = min(LINE_SEARCH, config.iterations - iteration)
-            group["lr"] = lr if iteration else FIRST_STEP * x.numel()
-        optimizer.step(lambda: evaluate().losses.total)
-        if len(evaluated) == 1 and torch.equal(x, here.x):
             return
 
 
@@ -251,8 +228,46 @@ class _Objective:
         return _Evaluation(x.detach().clone(), gradient, losses)
 
 
+def _accepted(
+    objective: _Objective, optimizer: torch.optim.Optimizer, x: Tensor, config: GatysConfig, iteration: int
+) -> Iterator[tuple[int, _Evaluation]]:
+    """Yield what is known at x, then at each x that a step of the optimiser accepts.
+
+    Each comes with the number of evaluations so far, from `iteration` on. The end is a step that neither
+    moves x nor evaluates anything.
+    """
+    here, evaluated = objective(x), list[_Evaluation]()
+
+    def evaluate() -> _Evaluation:
+        """Evaluate at x; free if x was evaluated since the last accepted x, as where a line search ends."""
+        known = next((e for e in (here, *evaluated) if torch.equal(e.x, x)), None)
+        if known is None:
+            known = objective(x)
+            evaluated.append(known)
+        x.grad = known.gradient
+        return known
+
+    (group,) = optimizer.param_groups
+    yield iteration, here
+    while True:
+        if config.optimizer == "lbfgs":
+            group["max_eval"] = min(LINE_SEARCH, config.iterations - iteration)
+            group["lr"] = _learning_rate(config) if iteration else FIRST_STEP * x.numel()
+        optimizer.step(lambda: evaluate().losses.total)
+        if not evaluated and torch.equal(x, here.x):
+            return
+        here = evaluate()
+        iteration += len(evaluated)
+        evaluated.clear()
+        yield iteration, here
+
+
+def _learning_rate(config: GatysConfig) -> float:
+    return config.learning_rate or LEARNING_RATES[config.optimizer]
+
+
 def _make_optimizer(x: Tensor, config: GatysConfig) -> torch.optim.Optimizer:
-    lr = config.learning_rate or LEARNING_RATES[config.optimizer]
+    lr = _learning_rate(config)
     if config.optimizer == "adam":
         return torch.optim.Adam([x], lr)
     if config.optimizer == "sgd":
