@@ -11,7 +11,9 @@ from annotated_types import Ge, Le, MinLen
 from singleshot.errors import UserError
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
-from singleshot.style.datasets.fetch import DRAWN, NormalizationConfig, PaintingConfig, PhotosConfig
+from singleshot.style.datasets.fetch_weights import NormalizationConfig
+from singleshot.style.datasets.packing import PhotosConfig
+from singleshot.style.datasets.paintings import DRAWN, PaintingConfig
 from singleshot.style.datasets.weights import WeightsSource
 from singleshot.style.gatys import GatysConfig, OptimizerName
 from singleshot.style.johnson import JohnsonConfig, TrainStyleParams

@@ -16,14 +16,9 @@ from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
 from singleshot.io.tables import concatenate
 from singleshot.style.backbones import BackboneName
-from singleshot.style.datasets.fetch import (
-    PaintingParams,
-    PhotosParams,
-    WeightsParams,
-    fetch_painting,
-    fetch_photos,
-    fetch_weights,
-)
+from singleshot.style.datasets.fetch_weights import WeightsParams, fetch_weights
+from singleshot.style.datasets.packing import PhotosParams, fetch_photos
+from singleshot.style.datasets.paintings import PaintingParams, fetch_painting
 from singleshot.style.training import train_style
 from singleshot.style.video.join import join_segments, stylized_name
 from singleshot.style.video.reader import VideoInfo, probe

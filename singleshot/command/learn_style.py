@@ -21,14 +21,8 @@ from singleshot.io.user_cache import user_cache
 from singleshot.io.whole_file import sha256_of, whole_file
 from singleshot.job import Artifact, Checkpoint, Job, Progress, Task
 from singleshot.style.backbones import save_backbone
-from singleshot.style.datasets.fetch import (
-    PaintingConfig,
-    PaintingParams,
-    PhotosConfig,
-    PhotosParams,
-    fetch_painting,
-    fetch_photos,
-)
+from singleshot.style.datasets.packing import PhotosConfig, PhotosParams, fetch_photos
+from singleshot.style.datasets.paintings import PaintingConfig, PaintingParams, fetch_painting
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.datasets.weights import read_backbone
 from singleshot.style.evaluation.verdict import STROKES, in_words

@@ -70,8 +70,8 @@ def download_cached(url: str, sha256: str | None = None) -> tuple[Path, str]:
 def local_or_cached(local: Path | None, url: str, sha256: str | None, setting: str) -> tuple[Path, str, str]:
     """Path, origin and SHA-256 of a configured file: `local`, or if that is None, `url` in the cache.
 
-    The origin is the local file's name or the URL. `setting` is the configuration's key of the path or URL,
-    for errors; the key `sha256` beside it has the expected SHA-256.
+    The origin is the local file's name or the URL. `setting` is what has to be corrected if the file is
+    missing, for the error.
 
     Raises:
         UserError: the file is missing, unreadable or unreachable, or has another SHA-256.
@@ -86,6 +86,6 @@ def local_or_cached(local: Path | None, url: str, sha256: str | None, setting: s
     if sha256 and found != sha256.lower():
         raise UserError(
             f"{local}: its SHA-256 is {found}, not {sha256}; fetch it again, or correct "
-            f"{setting.rpartition('.')[0]}.sha256"
+            "the SHA-256 that you expect"
         )
     return local, local.name, found

@@ -113,7 +113,7 @@ def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
     Raises:
         UserError: the file is damaged, or not such a file.
     """
-    fix = "run the stage pictures again"
+    fix = "fetch the weights again"
     file = read_tensor_file(path, fix)
     with reading(path, "the weights of a backbone", fix):
         tensors = file.tensors

@@ -46,7 +46,7 @@ class PhotoSet:
         """
         archives = sorted(directory.rglob(ARCHIVE))
         if not archives:
-            raise UserError(f"{directory}: no {ARCHIVE} in it; run the stage pictures")
+            raise UserError(f"{directory}: no {ARCHIVE} in it; pack photos into it")
         members: dict[str, Path] = {}
         for archive in archives:
             try:

@@ -67,7 +67,7 @@ class JudgedPicture:
 class Evaluator:
     """The networks that pictures are measured with, in float32, and the painting.
 
-    From `inputs` it reads `vgg16`, `vgg19`, `alexnet` and `lpips`, files written by the stage pictures,
+    From `inputs` it reads `vgg16`, `vgg19`, `alexnet` and `lpips`, files that `fetch_weights` wrote,
     and `painting`, a picture, which it scales to a short side of `size_px`.
     """
 

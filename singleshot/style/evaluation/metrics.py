@@ -63,12 +63,12 @@ class LPIPS:
 
 
 def load_lpips(backbone: Backbone, heads: Path) -> LPIPS:
-    """LPIPS on the backbone's device, with the heads in a file that the stage pictures wrote.
+    """LPIPS on the backbone's device, with the heads in a file that `fetch_weights` wrote.
 
     Raises:
         UserError: the file is damaged, not such a file, or has no heads for this backbone.
     """
-    fix = "run the stage pictures again"
+    fix = "fetch the heads of LPIPS again"
     tensors = read_tensor_file(heads, fix).tensors
     prefix, device = f"{backbone.architecture}.", backbone.mean.device
     layers = {key.removeprefix(prefix): w.to(device) for key, w in tensors.items() if key.startswith(prefix)}

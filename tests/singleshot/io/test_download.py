@@ -14,7 +14,8 @@ from singleshot.io import download as module
 from singleshot.io.addresses import check_address
 from singleshot.io.download import download_cached
 from singleshot.rl.data.transitions import D4RLFile
-from singleshot.style.datasets.fetch import PaintingConfig, PhotosConfig
+from singleshot.style.datasets.packing import PhotosConfig
+from singleshot.style.datasets.paintings import PaintingConfig
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

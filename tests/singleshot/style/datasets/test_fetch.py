@@ -20,20 +20,9 @@ from singleshot.io.images import encode_jpeg, read_rgb
 from singleshot.io.whole_file import sha256_of
 from singleshot.job import Job, Metrics, Progress
 from singleshot.style.backbones import load_backbone
-from singleshot.style.datasets.fetch import (
-    PACKAGED,
-    SEED,
-    NormalizationConfig,
-    PaintingConfig,
-    PaintingParams,
-    PhotosConfig,
-    PhotosParams,
-    WeightsParams,
-    fetch_painting,
-    fetch_photos,
-    fetch_weights,
-)
-from singleshot.style.datasets.paintings import drawn_painting
+from singleshot.style.datasets.fetch_weights import SEED, NormalizationConfig, WeightsParams, fetch_weights
+from singleshot.style.datasets.packing import PACKAGED, PhotosConfig, PhotosParams, fetch_photos
+from singleshot.style.datasets.paintings import PaintingConfig, PaintingParams, drawn_painting, fetch_painting
 from singleshot.style.datasets.photos import PhotoSet
 
 
@@ -264,29 +253,28 @@ def test_heads_of_lpips(tmp_path):
     assert json.loads((tmp_path / "card.json").read_text())["normalization"] is None
 
 
-def test_what_cannot_be_fetched_is_named_with_its_setting(folder, picture, tmp_path):
+def test_what_cannot_be_fetched_is_named_in_plain_words(folder, picture, tmp_path):
     empty, damaged, nowhere = (tmp_path / name for name in ("empty", "damaged", "nowhere"))
     empty.mkdir()
     damaged.mkdir()
     (damaged / "a.jpg").write_bytes(picture.read_bytes()[:400])
     archive = zipped(folder)
     archive.write_bytes(archive.read_bytes()[:-100])
-    own = "style.paintings.sources.own"
     without_photos = Job(PARAMS, {"photos": empty}, tmp_path)
     for number, (call, *names) in enumerate(
         [
             (lambda out: fetch(PhotosConfig("folder", str(empty)), out), "empty: "),
             (lambda out: fetch(PhotosConfig("folder", str(damaged)), out), "damaged: ", "a.jpg"),
-            (lambda out: fetch(PhotosConfig("folder", str(folder), shards=9), out, 8), "9 shards"),
+            (lambda out: fetch(PhotosConfig("folder", str(folder), shards=9), out, 8), "at least 9"),
             (lambda out: fetch(PhotosConfig("zip", str(archive)), out), "holiday.zip"),
-            (lambda out: fetch(PhotosConfig("zip", str(archive), "0" * 64), out), "style.photos.sha256"),
-            (lambda out: fetch(PhotosConfig("zip", str(nowhere)), out), "nowhere: ", "style.photos.path"),
-            (lambda out: fetch(PhotosConfig("folder", str(nowhere)), out), "nowhere: ", "style.photos.path"),
-            (lambda _: PhotosConfig("folder"), "style.photos.path"),
-            (lambda out: paint(out, "own", str(nowhere)), "nowhere: ", f"{own}.source"),
-            (lambda out: paint(out, "own", str(picture), "0" * 64), "own.jpg: ", f"{own}.sha256"),
+            (lambda out: fetch(PhotosConfig("zip", str(archive), "0" * 64), out), "expect"),
+            (lambda out: fetch(PhotosConfig("zip", str(nowhere)), out), "nowhere: ", "path of the photos"),
+            (lambda out: fetch(PhotosConfig("folder", str(nowhere)), out), "nowhere: ", "folder of photos"),
+            (lambda _: PhotosConfig("folder"), "path is not set"),
+            (lambda out: paint(out, "own", str(nowhere)), "nowhere: ", "path of the painting"),
+            (lambda out: paint(out, "own", str(picture), "0" * 64), "own.jpg: ", "expect"),
             (lambda out: paint(out, "own", str(damaged / "a.jpg")), "a.jpg"),
-            (lambda _: list(fetch_weights([without_photos])), "stage pictures"),
+            (lambda _: list(fetch_weights([without_photos])), "pack photos"),
         ]
     ):
         with pytest.raises(UserError) as refused:

@@ -35,5 +35,5 @@ def test_a_file_that_has_no_heads_for_a_network_is_named(lpips, tmp_path):
     path = tmp_path / "heads.safetensors"
     save_file({"squeezenet.relu1": torch.ones(3)}, path)
     for broken in (path, tmp_path / "none.safetensors"):
-        with pytest.raises(UserError, match=f"{broken}: no .*; run the stage pictures"):
+        with pytest.raises(UserError, match=f"{broken}: no .*; fetch the heads"):
             load_lpips(lpips.backbone, broken)
