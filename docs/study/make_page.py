@@ -157,11 +157,11 @@ def score(found: Any) -> str:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for their number (Holm 1979); those that are not known do not count."""
+    """P-values adjusted for their number (Holm 1979), to which those count that are not known yet."""
     adjusted, largest = list(p_values), 0.0
     order = sorted((i for i, p in enumerate(p_values) if not np.isnan(p)), key=lambda i: p_values[i])
     for rank, i in enumerate(order):
-        largest = adjusted[i] = max(largest, min(1.0, (len(order) - rank) * p_values[i]))
+        largest = adjusted[i] = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))
     return adjusted
 
 
@@ -471,7 +471,7 @@ CLAIMS = (
     Claim("On raw states it is the mask that fails: with one of normalised states, agents score more",
           "masks of normalised − of raw states, BC (VAE), trained on raw states",
           OTHER_STATES, SNIP, PAPER[:1], states="raw"),
-    Claim("Which weights of a layer SNIP keeps makes less than 3 points",
+    Claim("Which weights of a layer SNIP keeps makes less than 3 points in the mean",
           "SNIP − SNIP shuffled, BC (VAE), BCQ", SNIP, SHUFFLED, PAPER, margin=3.0),
     Claim("SNIP's number of weights in each layer matters: an equal share of each scores less",
           "SNIP shuffled − random, BC (VAE), BCQ", SHUFFLED, RANDOM, PAPER),
@@ -559,6 +559,8 @@ def parts(study: Study) -> dict[str, str]:
         "paper-bc-raw": study.listed(SNIP, DENSE, ("BC (VAE)",), states="raw"),
         "paper-bcq": study.listed(SNIP, DENSE, ("BCQ",)),
         "paper-bcq-grasp": study.listed(GRASP, DENSE, ("BCQ",)),
+        "paper-bc-raw-grasp": study.listed(GRASP, DENSE, ("BC (VAE)",), states="raw"),
+        "paper-bcq-raw": study.listed(SNIP, DENSE, ("BCQ",), states="raw", data="one"),
         "paper-75": study.listed(("snip", 0.75, ""), DENSE, ("BC (VAE)",)),
         "td3bc-large": mean(SNIP, DENSE, OF_580_000[2:]),
         "td3bc-small": mean(SNIP, DENSE, OF_71_000[1:]),
@@ -570,13 +572,13 @@ def parts(study: Study) -> dict[str, str]:
         "bc-snip-large": study.places(SNIP, DENSE, ("BC (MLP)",)),
         "bc-narrow-small": study.places(SMALL, DENSE, OF_71_000[:1]),
         "bc-snip-small": study.places(SNIP, DENSE, OF_71_000[:1]),
+        "lost-snip-large": lost(study.pooled(SNIP, DENSE, OF_580_000)[0]),
         "lost-snip-small": loss(SNIP, OF_71_000),
         "lost-narrow-small": loss(SMALL, OF_71_000),
-        "lost-snip-1": loss(SNIP_1, OF_580_000),
-        "lost-narrow-1": loss(SMALL_1, OF_580_000),
+        "lost-snip-1": loss(SNIP_1, OF_580_000[1:2]),
+        "lost-narrow-1": loss(SMALL_1, OF_580_000[1:2]),
         "lost-snip-bcq": loss(SNIP, ("BCQ",)),
         "lost-snip-iql": loss(SNIP, ("IQL, 750-750 units",)),
-        "lost-snip-raw": lost(study.pooled(SNIP, DENSE, states="raw")[0]),
         "gradual-snip": mean(("gradual", 0.95, ""), SNIP),
         "snip-small": study.places(SNIP, DENSE, OF_71_000),
         "snip-large": study.places(SNIP, DENSE, OF_580_000),

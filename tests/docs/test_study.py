@@ -112,10 +112,10 @@ def test_a_cell_is_a_plain_t_interval(make_page, study):
     assert make_page.estimate([-3.0, -3.0, -3.0]).cell == "**−3.0 (−3.0 to −3.0)**"
 
 
-def test_holm_s_correction_is_over_the_claims_that_have_a_test(make_page):
-    # Sorted: 0.005 · 4, 0.01 · 3, 0.03 · 2, 0.04 · 1, which may not fall below the 0.06 before it.
+def test_holm_s_correction_counts_the_claims_that_wait_for_agents(make_page):
+    # Sorted: 0.005 · 5, 0.01 · 4, 0.03 · 3, 0.04 · 2, which may not fall below the 0.09 before it.
     adjusted = make_page.holm([0.01, 0.04, float("nan"), 0.03, 0.005])
-    assert adjusted == pytest.approx([0.03, 0.06, np.nan, 0.06, 0.02], nan_ok=True)
+    assert adjusted == pytest.approx([0.04, 0.09, np.nan, 0.09, 0.025], nan_ok=True)
 
 
 def test_weights_kept_are_those_of_the_masks_and_of_narrow_networks(make_page, study):
