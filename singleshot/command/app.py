@@ -62,7 +62,10 @@ def stylize(
         list[str], argument("PATH...", "Pictures, videos, folders, glob patterns; - is standard input.")
     ],
     output: Annotated[
-        Path, option("DIR", "Directory to write to; - is standard output.", "--output", "-o")
+        Path,
+        option(
+            "PATH", "Folder to write to, or the file of one result; - is standard output.", "--output", "-o"
+        ),
     ] = Path("stylized"),
     strength: Annotated[float, option("X", "0 is the original, 1 the full style.", min=0, max=1)] = 1.0,
     stroke: Annotated[

@@ -8,6 +8,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
+from PIL import Image
+
 from singleshot.errors import UserError
 from singleshot.io.images import picture_suffixes, written_format
 from singleshot.style.video.join import stylized_name
@@ -28,7 +30,7 @@ class Medium:
 
     file: Path
     name: Path
-    """Path of its result below the output directory."""
+    """Path of its result below the output directory, but for the style in the file's name."""
     kind: Literal["picture", "video"]
 
 
@@ -40,7 +42,7 @@ def find_media(inputs: Iterable[str], output: Path) -> tuple[list[Medium], list[
     is. One whose content says nothing counts as what its suffix says, so that a damaged one is told.
 
     Raises:
-        UserError: an input is missing, is an invalid pattern, or contains no picture and no video.
+        UserError: an input is missing, an invalid pattern, or `output`, or has no picture and no video.
     """
     media: list[Medium] = []
     lines = []
@@ -65,6 +67,11 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
     path = Path(text)
     base = path if path.is_dir() else Path(*takewhile(lambda part: not has_magic(part), path.parts))
     pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
+    if output.resolve() == base.resolve():
+        raise UserError(
+            f"{text}: its folder is the output, too, whose results would be inputs the next time; "
+            "give another output directory"
+        )
     try:
         found = base.glob(pattern) if has_magic(pattern) else ()
         return base, sorted(
@@ -72,7 +79,7 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
             for file in found
             if file.is_file()
             and not any(part.startswith(".") for part in file.relative_to(base).parts)  # as thumbnails are
-            and (output.resolve() == base.resolve() or output.resolve() not in file.resolve().parents)
+            and output.resolve() not in (file.resolve(), *file.resolve().parents)
         )
     except ValueError as error:  # no such pattern, such as **.jpg
         raise UserError(f"{text}: {error}; correct the path") from error
@@ -86,25 +93,31 @@ def _medium(file: Path, name: Path) -> Medium | None:
     suffix = file.suffix.lower()
     if suffix in VIDEOS or has_video(file):
         return Medium(file, name.with_name(stylized_name(file)), "video")
+    return Medium(file, name, "picture") if _is_pictures(suffix) else None
+
+
+def _is_pictures(suffix: str) -> bool:
     media_type = mimetypes.guess_type(f"file{suffix}")[0] or ""
-    is_picture = suffix in picture_suffixes() or media_type.startswith("image/")
-    return Medium(file, name, "picture") if is_picture else None
+    return suffix in picture_suffixes() or media_type.startswith("image/")
 
 
-def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:
-    """The pictures and videos by the files that are to be written.
+def plan_targets(media: Sequence[Medium], output: Path, style: str) -> dict[Path, Medium]:
+    """The pictures and videos by the files that are to be written: in `output`, named with the style.
+
+    An output that is called like a picture or a video is the file of the only one.
 
     Raises:
-        UserError: the output is no directory, two results would be written to one file, or a result over an
-            input.
+        UserError: the output is no directory or can't be this picture's file, two results would be written to
+            one file, or a result over an input.
     """
-    kind, _ = mimetypes.guess_type(output.name)
-    if not output.exists() and kind and kind.startswith(("image/", "video/")):
-        raise UserError(f"{output}: is a file's name; give a directory to write to")
     inputs = {medium.file.resolve() for medium in media}
+    suffix = output.suffix.lower()
+    to_file = (suffix in VIDEOS or _is_pictures(suffix)) and not output.is_dir()
+    if to_file:
+        _check_file(media, output)
     targets: dict[Path, Medium] = {}
     for medium in media:
-        target = output / medium.name
+        target = output if to_file else output / medium.name.with_stem(f"{medium.name.stem}-{style}")
         nearest = next(path for path in target.parents if path.exists())
         if not nearest.is_dir():
             raise UserError(f"{nearest}: is a file; give a directory to write to")
@@ -116,3 +129,13 @@ def plan_targets(media: Sequence[Medium], output: Path) -> dict[Path, Medium]:
         if target.resolve() in inputs:
             raise UserError(f"{target}: is an input and would be overwritten; give another output directory")
     return targets
+
+
+def _check_file(media: Sequence[Medium], output: Path) -> None:
+    """Check that `output` can be the file of the only picture or video; for videos, the muxer checks it."""
+    if len(media) > 1:
+        raise UserError(f"{output}: is a file's name, for {len(media)} results; give a directory to write to")
+    (medium,) = media
+    kept = written_format(medium.file)
+    if kept and Image.registered_extensions().get(output.suffix.lower()) != kept:
+        raise UserError(f"{output}: the result of {medium.file} is a {kept}; give a name with such a suffix")

@@ -30,6 +30,8 @@ from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead, write_segment
 
 MODEL = "model.safetensors"
+MODELS = (".safetensors", ".packed")
+"""Suffixes of styles' model files."""
 FRAMES_PER_SEGMENT = 120
 """Number of frames in a segment, a few seconds of video. An interruption costs a segment at most."""
 
@@ -48,7 +50,7 @@ class StylizeOptions:
 def stylize_inputs(
     styles: Sequence[str], inputs: Sequence[str], output: Path, options: StylizeOptions
 ) -> None:
-    """Stylise `inputs` and write them to `output`.
+    """Stylise `inputs` and write them to `output`, a directory, or the file of one picture or video.
 
     Each style is a name, a model file or that file's directory; several are blended by the shares after their
     colons, e.g. `swirls:0.7`, which are 1 by default. Inputs and output may be "-", for one picture. An
@@ -71,7 +73,7 @@ def stylize_inputs(
         stylize_stream(on_device, None if inputs[0] == STANDARD else Path(inputs[0]), options.settings)
         return
     media, left_out = find_media(inputs, output)
-    targets = plan_targets(media, output)
+    targets = plan_targets(media, output, "-".join(map(_short_name, shares)))
     for target in targets:
         _check_free(target, options.force)
     pictures = {target: medium.file for target, medium in targets.items() if medium.kind == "picture"}
@@ -90,7 +92,8 @@ def stylize_inputs(
             failures.append(str(error))
         else:
             seconds = time.perf_counter() - start
-            print(f"{output}: {len(written)} picture{'s' * (len(written) > 1)} in {seconds:.1f} s by PyTorch")
+            what = written[0] if len(written) == 1 else f"{output}: {len(written)} pictures"
+            print(f"{what} in {seconds:.1f} s by PyTorch")
     with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
         model = Path(directory) / MODEL
         save_model(network, replace(loaded[0][1], style=" ".join(styles), scores={}), model)
@@ -103,7 +106,7 @@ def stylize_inputs(
             except Exception as error:  # of FFmpeg, of a runtime, or of a full disk
                 failures.append(told(medium.file, error))
             else:
-                print(f"{target}: {time.perf_counter() - start:.1f} s by {runtime}")
+                print(f"{target} in {time.perf_counter() - start:.1f} s by {runtime}")
     print("".join(f"{line}\n" for line in left_out), end="")
     if failures:
         raise UserError("\n".join(failures))
@@ -117,7 +120,7 @@ def style_model(style: str) -> Path:
     Raises:
         UserError: there is no such style.
     """
-    if Path(style).suffix in (".safetensors", ".packed") or (Path(style) / MODEL).is_file():
+    if Path(style).suffix in MODELS or (Path(style) / MODEL).is_file():
         return Path(style)
     found = dict(shipped.FILES)
     for root in (TRAINED, LEARNED):
@@ -127,6 +130,14 @@ def style_model(style: str) -> Path:
             f"no style {style!r}; there are {', '.join(sorted(found))}; `singleshot learn-style` makes one"
         )
     return found[style]
+
+
+def _short_name(style: str) -> str:
+    """A style's name, for names of files."""
+    path = Path(style).absolute()
+    if path.name == MODEL:
+        return path.parent.name
+    return path.stem if path.suffix in MODELS else path.name
 
 
 def _share_of(style: str) -> tuple[str, float]:

@@ -76,7 +76,7 @@ def test_a_painting_becomes_a_style_that_stylize_takes(capsys):
     assert read_rgb(style / "contact_sheet.jpg").shape[0] == 3
     assert read_rgb(style / "preview.jpg").shape == (3, 32, 64)  # a photo beside its picture
     stylize_inputs(["my-painting"], ["holiday/0.png"], Path("out"), OPTIONS)
-    assert read_rgb(Path("out/0.png")).shape == (3, 40, 50)
+    assert read_rgb(Path("out/0-my-painting.png")).shape == (3, 40, 50)
 
 
 def test_it_goes_on_where_it_was_interrupted_to_the_same_bytes(monkeypatch):

@@ -41,28 +41,38 @@ def frames_of(path):
 def test_pictures_and_videos_in_one_go(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)  # a limit for servers
     stylize_inputs(["ink"], ["photo.png", "film.mp4"], Path("out"), OPTIONS)
-    assert sorted(path.name for path in Path("out").iterdir()) == ["film.mp4", "photo.png"]
-    with Image.open("out/photo.png") as result, Image.open("photo.png") as photo:
+    assert sorted(path.name for path in Path("out").iterdir()) == ["film-ink.mp4", "photo-ink.png"]
+    with Image.open("out/photo-ink.png") as result, Image.open("photo.png") as photo:
         assert result.size == photo.size
         assert np.abs(np.asarray(result, int) - np.asarray(photo, int)).mean() > 5
-    with av.open("out/film.mp4") as result:
+    with av.open("out/film-ink.mp4") as result:
         assert result.streams.video[0].average_rate == NTSC
         assert len(result.streams.audio) == 1
-    assert len(frames_of("out/film.mp4")) == 13
+    assert len(frames_of("out/film-ink.mp4")) == 13
+
+
+def test_the_second_style_of_a_photo_has_a_name_of_its_own_which_is_told(capsys):
+    shutil.copytree("models/styles/ink", "styles/oil")
+    for style in ("ink", "styles/oil/model.safetensors"):
+        stylize_inputs([style], ["photo.png"], Path("out"), OPTIONS)
+    stylize_inputs(["ink"], ["photo.png"], Path("own.png"), OPTIONS)
+    said = [line.partition(" in ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert said == ["out/photo-ink.png", "out/photo-oil.png", "own.png"]
+    assert all(Path(name).is_file() for name in said)
 
 
 def test_a_name_with_a_colon_is_a_file_and_no_address():
     Path("film.mp4").rename("http:127.0.0.1:9.mp4")
     stylize_inputs(["ink"], ["http:127.0.0.1:9.mp4"], Path("12:30"), OPTIONS)
-    assert len(frames_of(Path("12:30/http:127.0.0.1:9.mp4").resolve())) == 13
+    assert len(frames_of(Path("12:30/http:127.0.0.1:9-ink.mp4").resolve())) == 13
 
 
 def test_styles_are_blended_by_their_shares():
     """Two networks of which one is the other: the blend of them is that one."""
     both = ["ink:0.7", "models/styles/ink/model.safetensors:0.1"]
-    for styles, output in ((both, "out"), (["models/styles/ink"], "alone")):
-        stylize_inputs(styles, ["photo.png"], Path(output), OPTIONS)
-    pictures = [np.asarray(Image.open(f"{name}/photo.png"), int) for name in ("out", "alone")]
+    for styles in (both, ["models/styles/ink"]):
+        stylize_inputs(styles, ["photo.png"], Path("out"), OPTIONS)
+    pictures = [np.asarray(Image.open(f"out/photo-{name}.png"), int) for name in ("ink-ink", "ink")]
     assert np.abs(pictures[0] - pictures[1]).max() <= 1
 
 
@@ -82,11 +92,11 @@ def test_outside_a_mask_pictures_and_films_stay_as_they_are():
     settings = StylizeSettings(mask=read_mask(Path("mask.png"), invert=False))
     stylize_inputs(["ink"], ["photo.png", "film.mp4"], Path("out"), replace(OPTIONS, settings=settings))
     result, photo = (
-        np.asarray(Image.open(path).convert("RGB"), int) for path in ("out/photo.png", "photo.png")
+        np.asarray(Image.open(path).convert("RGB"), int) for path in ("out/photo-ink.png", "photo.png")
     )
     assert np.array_equal(result[:, 26:], photo[:, 26:])
     assert np.abs(result[:, :24] - photo[:, :24]).mean() > 5
-    for made, original in zip(frames_of("out/film.mp4"), frames_of("film.mp4"), strict=True):
+    for made, original in zip(frames_of("out/film-ink.mp4"), frames_of("film.mp4"), strict=True):
         width = original.shape[1]
         difference = np.abs(made.astype(int) - original)
         assert difference[:, width // 2 + 4 :].mean() < 5
@@ -105,12 +115,12 @@ def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch):
     monkeypatch.setattr(module, "write_segment", fail_at_the_third)
     with pytest.raises(UserError, match=r"film.mp4: OSError: no space left"):
         stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
-    assert not Path("out/film.mp4").exists()
+    assert not Path("out/film-ink.mp4").exists()
     stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
     assert len(begun) == 4
     stylize_inputs(["ink"], ["film.mp4"], Path("whole"), OPTIONS)
-    assert Path("out/film.mp4").read_bytes() == Path("whole/film.mp4").read_bytes()
-    assert [path.name for path in Path("out").iterdir()] == ["film.mp4"]
+    assert Path("out/film-ink.mp4").read_bytes() == Path("whole/film-ink.mp4").read_bytes()
+    assert [path.name for path in Path("out").iterdir()] == ["film-ink.mp4"]
 
 
 def test_what_a_film_loses_is_told_before_its_first_frame(monkeypatch, caplog):
@@ -118,7 +128,7 @@ def test_what_a_film_loses_is_told_before_its_first_frame(monkeypatch, caplog):
     monkeypatch.setattr(module, "write_segment", lambda *_: 1 / 0)
     with pytest.raises(UserError, match=r"(?s)film.avi: ZeroDivisionError.*film.mp4: ZeroDivisionError"):
         stylize_inputs(["ink"], ["film.avi", "film.mp4"], Path("out"), OPTIONS)
-    assert "out/film.mkv: encodes the sound (adpcm_ms) as aac" in caplog.text
+    assert "out/film-ink.mkv: encodes the sound (adpcm_ms) as aac" in caplog.text
 
 
 def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
@@ -126,7 +136,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
     Path("broken.mp4").write_bytes(Path("film.mp4").read_bytes()[:100])
     with pytest.raises(UserError, match=r"(?s)broken\.jpg.*broken\.mp4"):
         stylize_inputs(["ink"], ["broken.jpg", "photo.png", "broken.mp4", "film.mp4"], Path("out"), OPTIONS)
-    assert sorted(path.name for path in Path("out").iterdir()) == ["film.mp4", "photo.png"]
+    assert sorted(path.name for path in Path("out").iterdir()) == ["film-ink.mp4", "photo-ink.png"]
 
 
 @pytest.mark.parametrize(
@@ -138,14 +148,15 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
         (["ink:nan"], ["photo.png"], "new", ["nan"]),
         (["ink"], ["none.mp4"], "new", ["none.mp4", "no such"]),
         (["ink"], ["film.mp4", "more/film.mp4"], "new", ["film.mp4", "more/film.mp4", "rename"]),
-        (["ink"], ["film.mp4"], "more", ["more/film.mp4", "--force"]),
+        (["ink"], ["film.mp4"], "more", ["more/film-ink.mp4", "--force"]),
         (["ink"], ["film.mp4"], "-", ["film.mp4"]),
         (["ink"], ["photo.png", "-"], "new", ["-"]),
     ],
 )
 def test_mistakes_are_told_before_any_work(styles, inputs, output, words):
     Path("more").mkdir()
-    shutil.copy("film.mp4", "more/film.mp4")
+    for name in ("film", "film-ink"):
+        shutil.copy("film.mp4", f"more/{name}.mp4")
     before = sorted(Path.cwd().rglob("*"))
     with pytest.raises(UserError) as failure:
         stylize_inputs(styles, inputs, Path(output), OPTIONS)
@@ -159,8 +170,8 @@ def test_a_runtime_that_is_asked_for_is_taken(monkeypatch, capsys):
     stylize_inputs(["ink"], ["film.mp4"], Path("more"), replace(float32, runtime="onnxruntime"))
     assert "by onnxruntime" in capsys.readouterr().out
     # Runtimes differ in a last bit, and then the encoder may choose otherwise for a dozen frames: by 1.3.
-    assert apart("out/film.mp4", "more/film.mp4") < 3
-    assert apart("out/film.mp4", "film.mp4") > 10
+    assert apart("out/film-ink.mp4", "more/film-ink.mp4") < 3
+    assert apart("out/film-ink.mp4", "film.mp4") > 10
 
 
 def apart(video, other):
