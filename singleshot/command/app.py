@@ -94,7 +94,8 @@ def stylize(
     videos keep their frames, timing, size, sound, subtitles and chapters. What can't be kept is said.
     Strokes are as large in a large picture as in its preview, and never finer in a small one than with 1.
     What is fine in the original stays sharp. A mask's grey takes the style in part.
-    Pictures of any size take bounded memory. An interrupted video goes on from its last segment.
+    Pictures of any size take bounded memory. The same command goes on after an interruption, also in a video:
+    what was made from the same input, style and settings stays. (A file .stylized beside the results knows.)
     """
     from singleshot.command.stylize import StylizeOptions, stylize_inputs
     from singleshot.style.apply.regions import read_mask
@@ -105,7 +106,7 @@ def stylize(
     where = read_mask(mask, invert=invert_mask) if mask else None
     settings = StylizeSettings(strength, preserve_color, stroke=stroke, mask=where, keep_faces=keep_faces)
     options = StylizeOptions(settings, batch_size, force, runtime)
-    with resumable("run the same command again: finished segments of a video are kept"):
+    with resumable("run the same command again: what is finished stays, also of a video"):
         stylize_inputs(styles, inputs, output, options)
 
 

@@ -101,34 +101,37 @@ def _is_pictures(suffix: str) -> bool:
     return suffix in picture_suffixes() or media_type.startswith("image/")
 
 
-def plan_targets(media: Sequence[Medium], output: Path, style: str) -> dict[Path, Medium]:
+def plan_targets(media: Sequence[Medium], output: Path, style: str) -> tuple[dict[Path, Medium], list[str]]:
     """The pictures and videos by the files that are to be written: in `output`, named with the style.
 
-    An output that is called like a picture or a video is the file of the only one.
+    An output that is called like a picture or a video is the file of the only one. The lines are about those
+    that have no place, as they would be written to one file.
 
     Raises:
-        UserError: the output is no directory or can't be this picture's file, two results would be written to
-            one file, or a result over an input.
+        UserError: the output is no directory or can't be this picture's file, or a result would be written
+            over an input.
     """
-    inputs = {medium.file.resolve() for medium in media}
     suffix = output.suffix.lower()
     to_file = (suffix in VIDEOS or _is_pictures(suffix)) and not output.is_dir()
     if to_file:
         _check_file(media, output)
-    targets: dict[Path, Medium] = {}
+    inputs = {medium.file.resolve() for medium in media}
+    targets: dict[Path, list[Medium]] = {}
     for medium in media:
         target = output if to_file else output / medium.name.with_stem(f"{medium.name.stem}-{style}")
         nearest = next(path for path in target.parents if path.exists())
         if not nearest.is_dir():
             raise UserError(f"{nearest}: is a file; give a directory to write to")
-        if targets.setdefault(target, medium).file.resolve() != medium.file.resolve():
-            raise UserError(
-                f"{targets[target].file} and {medium.file} would both be written to {target}; stylise them "
-                "into directories of their own, or rename one"
-            )
         if target.resolve() in inputs:
             raise UserError(f"{target}: is an input and would be overwritten; give another output directory")
-    return targets
+        targets.setdefault(target, []).append(medium)
+    lines = [
+        f"{' and '.join(str(medium.file) for medium in some)} would both be {target}; stylise them "
+        "into directories of their own, or rename one"
+        for target, some in targets.items()
+        if len(some) > 1
+    ]
+    return {target: some[0] for target, some in targets.items() if len(some) == 1}, lines
 
 
 def _check_file(media: Sequence[Medium], output: Path) -> None:

@@ -4,7 +4,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,17 +14,18 @@ from filelock import FileLock
 from PIL import Image
 from tqdm import tqdm
 
-from singleshot.command.media import STANDARD, find_media, plan_targets
+from singleshot.command.media import STANDARD, Medium, find_media, plan_targets
 from singleshot.errors import UserError
 from singleshot.export.stylizers import StylizerName, fixed_runtime, open_stylizer
 from singleshot.folders import LEARNED, TRAINED
-from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value
+from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value, sync
 from singleshot.style import shipped
 from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
 from singleshot.style.blend import blend
 from singleshot.style.model_file import load_model, save_model
 from singleshot.style.picture_files import stylize_pictures, stylize_stream, told
+from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.join import join_segments, plan_tracks
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead, write_segment
@@ -32,6 +33,7 @@ from singleshot.style.video.segments import StylizeSegmentParams, plan_segments,
 MODEL = "model.safetensors"
 MODELS = (".safetensors", ".packed")
 """Suffixes of styles' model files."""
+RECORD = ".stylized"
 FRAMES_PER_SEGMENT = 120
 """Number of frames in a segment, a few seconds of video. An interruption costs a segment at most."""
 
@@ -47,6 +49,33 @@ class StylizeOptions:
     """Runtime for videos; None is OpenVINO, else onnxruntime, else PyTorch."""
 
 
+class Record:
+    """What results were made from, a line each in the file `RECORD` beside them.
+
+    A line is written before its result is there, so a kill between the two leaves none that is unknown.
+    """
+
+    def __init__(self, media: Mapping[Path, Medium], made_by: object):
+        self._media, self._made_by = media, repr(made_by)
+        files = {target.parent / RECORD for target in media}
+        texts = [file.read_text("utf-8", errors="replace") for file in files if file.is_file()]
+        self._lines = {line for text in texts for line in text.splitlines()}
+
+    def has(self, target: Path) -> bool:
+        """Whether the file was made from the same input, by the same style and settings."""
+        return self._line(target, target) in self._lines
+
+    def add(self, target: Path, whole: Path) -> None:
+        """Note that `whole` is made, which is to be moved to `target`."""
+        with (target.parent / RECORD).open("a", encoding="utf-8") as file:
+            file.write(f"{self._line(target, whole)}\n")
+        sync(target.parent / RECORD)
+
+    def _line(self, target: Path, result: Path) -> str:
+        made_from = sha256_of(self._media[target].file), self._made_by
+        return f"{sha256_of_value(made_from)} {sha256_of(result)}"
+
+
 def stylize_inputs(
     styles: Sequence[str], inputs: Sequence[str], output: Path, options: StylizeOptions
 ) -> None:
@@ -54,8 +83,9 @@ def stylize_inputs(
 
     Each style is a name, a model file or that file's directory; several are blended by the shares after their
     colons, e.g. `swirls:0.7`, which are 1 by default. Inputs and output may be "-", for one picture. An
-    interrupted video goes on from its finished segments the next time. Inputs that can't be read don't keep
-    the others from being written; what directories hold besides is told in the end.
+    interrupted video goes on from its finished segments the next time, and what is finished stays. Inputs
+    that can't be read, and results that have no place, don't keep the others from being written; what
+    directories hold besides is told in the end.
 
     Raises:
         UserError: there is no such style, or an input or the output cannot be used.
@@ -73,36 +103,20 @@ def stylize_inputs(
         stylize_stream(on_device, None if inputs[0] == STANDARD else Path(inputs[0]), options.settings)
         return
     media, left_out = find_media(inputs, output)
-    targets = plan_targets(media, output, "-".join(map(_short_name, shares)))
-    for target in targets:
-        _check_free(target, options.force)
-    pictures = {target: medium.file for target, medium in targets.items() if medium.kind == "picture"}
-    failures = []
-    start = time.perf_counter()
-    if pictures:
-        try:
-            written = stylize_pictures(
-                on_device,
-                pictures,
-                options.settings,
-                batch_size=options.batch_size,
-                progress=sys.stderr.isatty(),
-            )
-        except UserError as error:
-            failures.append(str(error))
-        else:
-            seconds = time.perf_counter() - start
-            what = written[0] if len(written) == 1 else f"{output}: {len(written)} pictures"
-            print(f"{what} in {seconds:.1f} s by PyTorch")
+    targets, failures = plan_targets(media, output, "-".join(map(_short_name, shares)))
     with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
         model = Path(directory) / MODEL
         save_model(network, replace(loaded[0][1], style=" ".join(styles), scores={}), model)
-        for target, medium in targets.items():
+        record = Record(targets, (sha256_of(model), options.settings))
+        missing = _missing(targets, record, options.force, failures)
+        pictures = {target: medium.file for target, medium in missing.items() if medium.kind == "picture"}
+        failures += _stylize_pictures(on_device, pictures, output, options, record)
+        for target, medium in missing.items():
             if medium.kind == "picture":
                 continue
             start = time.perf_counter()
             try:
-                runtime = _stylize_video(medium.file, target, model, device, options)
+                runtime = _stylize_video(medium.file, target, model, device, options, record)
             except Exception as error:  # of FFmpeg, of a runtime, or of a full disk
                 failures.append(told(medium.file, error))
             else:
@@ -110,6 +124,63 @@ def stylize_inputs(
     print("".join(f"{line}\n" for line in left_out), end="")
     if failures:
         raise UserError("\n".join(failures))
+
+
+def _missing(
+    targets: Mapping[Path, Medium], record: Record, force: bool, failures: list[str]
+) -> dict[Path, Medium]:
+    """What there is to do. What exists and was made otherwise is added to the `failures`."""
+    missing: dict[Path, Medium] = {}
+    same: list[Path] = []
+    other: list[Path] = []
+    for target, medium in targets.items():
+        if target.is_dir():
+            failures.append(f"{target}: is a directory; give another output directory")
+        elif force or not target.exists():
+            missing[target] = medium
+        else:
+            (same if record.has(target) else other).append(target)
+    if same:
+        what = same[0] if len(same) == 1 else f"{len(same)} of {len(targets)} results"
+        print(f"{what}: made before from the same input, style and settings; --force makes anew")
+    if other:
+        named = f"{', '.join(map(str, other[:5]))}{', …' * (len(other) > 5)}"
+        what = "exists and was" if len(other) == 1 else f"{len(other)} files exist and were"
+        failures.append(
+            f"{named}: {what} not made from this input, style and settings; give --force to overwrite, or "
+            "another output directory"
+        )
+    return missing
+
+
+def _stylize_pictures(
+    network: TransformerNet,
+    pictures: Mapping[Path, Path],
+    output: Path,
+    options: StylizeOptions,
+    record: Record,
+) -> list[str]:
+    """Write pictures, tell how many are written, and return what is to be told of the others."""
+    start = time.perf_counter()
+    written: list[Path] = []
+    failures: list[str] = []
+    results = stylize_pictures(
+        network,
+        pictures,
+        options.settings,
+        batch_size=options.batch_size,
+        progress=bool(pictures) and sys.stderr.isatty(),
+        before=record.add,
+    )
+    try:
+        for target in results:
+            written.append(target)  # as far as they come
+    except UserError as error:
+        failures.append(str(error))
+    if written:
+        what = written[0] if len(written) == 1 else f"{output}: {len(written)} pictures"
+        print(f"{what} in {time.perf_counter() - start:.1f} s by PyTorch")
+    return failures
 
 
 def style_model(style: str) -> Path:
@@ -148,29 +219,23 @@ def _share_of(style: str) -> tuple[str, float]:
         raise UserError(f"{style}: the share {text!r} is no number; give one above 0") from error
 
 
-def _check_free(target: Path, force: bool) -> None:
-    if target.is_dir():
-        raise UserError(f"{target}: is a directory; give another output directory")
-    if target.exists() and not force:
-        raise UserError(f"{target}: exists; give --force to overwrite, or another output directory")
-
-
 def _stylize_video(
-    video: Path, target: Path, model: Path, device: str, options: StylizeOptions
+    video: Path, target: Path, model: Path, device: str, options: StylizeOptions, record: Record
 ) -> StylizerName:
     info = probe(video)
     check_size(info.width, info.height, str(video))
     # The lock isn't beside the target, where the file would stay.
     lock = Path(tempfile.gettempdir()) / f"singleshot-{sha256_of_value(str(target.absolute()))[:16]}.lock"
     with FileLock(lock):
-        _check_free(target, options.force)  # again: another process may have written it meanwhile
+        if target.exists() and not options.force:
+            raise UserError(f"{target}: another process has written it meanwhile; give --force to overwrite")
         runtime = options.runtime or _runtime(model, info, device, options.settings)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
         print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}", flush=True)
         ways = plan_tracks(video, target)
         work = target.parent / f".{sha256_of_value(target.name)[:16]}.segments"  # names may be long already
         segments = _segments(video, info, model, device, runtime, options, work)
-        join_segments(segments, video, info, target, ways)
+        join_segments(segments, video, info, target, ways, record.add)
         shutil.rmtree(work)
     return runtime
 

@@ -1,7 +1,7 @@
 """Stylising of a user's picture files, still or animated, and of a picture on standard input."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from singleshot.io.whole_file import whole_file
 from singleshot.style.apply.regions import placed
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, check_size, stylize
 from singleshot.style.transformer_net import TransformerNet
+from singleshot.style.video.join import BeforeWriting
 from singleshot.style.video.segments import stylized_film, torch_stylizer
 
 
@@ -23,18 +24,19 @@ def stylize_pictures(
     *,
     batch_size: int = 1,
     progress: bool = True,
-) -> list[Path]:
+    before: BeforeWriting | None = None,
+) -> Iterator[Path]:
     """Write each picture in the network's style; `sources` are the files to read by those to write.
 
-    Returns the files written. A file keeps its format, size in pixels, opacity, resolution, colour profile
-    and metadata; pixels that EXIF would have turned are written upright. The frames of an animated picture
-    are a film, smoothed along its motion, and run in batches of `batch_size`.
+    Yields the files as they are written; `before` is called with each and with the whole one that is about to
+    be moved there. A file keeps its format, size in pixels, opacity, resolution, colour profile and metadata;
+    pixels that EXIF would have turned are written upright. The frames of an animated picture are a film,
+    smoothed along its motion, and run in batches of `batch_size`.
 
     Raises:
         UserError: at once, if a file can't be written; at the end, if pictures could not be read.
     """
     failures: list[str] = []
-    written: list[Path] = []
     for target, file in tqdm(sources.items(), unit="picture", disable=not progress):
         try:
             content = _stylized(network, file, settings, batch_size)
@@ -44,14 +46,15 @@ def stylize_pictures(
         try:
             with whole_file(target) as whole:
                 whole.write_bytes(content)
+                if before:
+                    before(target, whole)
         except OSError as error:
             raise UserError(f"{target}: can't be written ({error.strerror})") from error
-        written.append(target)
+        yield target
     if failures:
         raise UserError(
             "\n".join([f"{len(failures)} of {len(sources)} pictures were not stylised:", *failures])
         )
-    return written
 
 
 def told(file: Path, error: Exception) -> str:

@@ -2,7 +2,7 @@
 
 import io
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -20,6 +20,9 @@ from singleshot.io.whole_file import whole_file
 from singleshot.style.video.reader import VideoInfo, demux, open_video, origin
 
 logger = logging.getLogger(__name__)
+
+BeforeWriting = Callable[[Path, Path], None]
+"""What is called with a file to be written, and with the whole one that is about to be moved there."""
 
 MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 """Muxers of files that can hold H.264, by suffix."""
@@ -73,12 +76,14 @@ def join_segments(
     info: VideoInfo,
     output: Path,
     ways: Mapping[int, str | None] | None = None,
+    before: BeforeWriting | None = None,
 ) -> None:
     """Write a video with the frames of `segments`, and all else of `source` (described by `info`).
 
     Each frame appears when its original does. Sound and subtitles are copied and keep their position relative
     to the frames, as far as such a file can hold them (`ways`, by default :func:`plan_tracks`); so are
-    chapters, attached files and metadata. `output` is replaced once the video is whole.
+    chapters, attached files and metadata. `output` is replaced once the video is whole, after a call of
+    `before` with it and the whole one.
 
     Raises:
         UserError: the segments aren't this video's, a file of `output`'s suffix can't hold H.264, or it can't
@@ -91,17 +96,18 @@ def join_segments(
         open_video(source) as (original, pictures),
         open_video(segments[0]) as (_, template),
         whole_file(output) as file,
-        av.open(address(file), "w", format=muxer, options=_options(original, muxer)) as container,
     ):
-        video = container.add_stream_from_template(template)
-        video.time_base = info.time_base
-        video.metadata.update(_texts(pictures.metadata))
-        container.metadata.update(_texts(original.metadata))
-        _add_chapters(container, original)
-        tracks = {index: _add_track(container, original.streams[index], way) for index, way in ways.items()}
-        refused = mux(
-            container, _video_packets(segments, info, video), _other_packets(original, tracks, ways)
-        )
+        with av.open(address(file), "w", format=muxer, options=_options(original, muxer)) as container:
+            video = container.add_stream_from_template(template)
+            video.time_base = info.time_base
+            video.metadata.update(_texts(pictures.metadata))
+            container.metadata.update(_texts(original.metadata))
+            _add_chapters(container, original)
+            tracks = {i: _add_track(container, original.streams[i], way) for i, way in ways.items()}
+            packets = _video_packets(segments, info, video)
+            refused = mux(container, packets, _other_packets(original, tracks, ways))
+        if before:
+            before(output, file)
     if refused:
         logger.warning("%s: left out %d damaged packets of sound or subtitles", output, refused)
 

@@ -90,8 +90,6 @@ def test_globs() -> None:
         (["photo.png", "photo-waves.png"], "link", "photo-waves.png"),
         (["film.mp4", "film-waves.mp4"], ".", "film-waves.mp4"),
         (["*.png"], ".", "*.png"),
-        (["photo.png", "more/photo.png"], "out", "more/photo.png"),
-        (["photo.png", "more/photo.pcx"], "out", "more/photo.pcx"),
         (["photo.png"], "film.mp4", "film.mp4"),
         (["photo.png"], "film.mp4/sub", "film.mp4"),
         (["photo.png"], "new.jpg", "PNG"),
@@ -99,14 +97,10 @@ def test_globs() -> None:
     ],
 )
 def test_inputs_and_outputs_of_no_use_are_named(inputs: list[str], output: str, named: str) -> None:
-    """An input is never overwritten, and two of one name have no place."""
+    """An input is never overwritten."""
     Path("link").symlink_to(Path.cwd())
     for name in ("photo.png", "film.mp4"):
         shutil.copy(name, Path(name).with_stem(f"{Path(name).stem}-waves"))
-    Path("more").mkdir()
-    shutil.copy("photo.png", "more")
-    with Image.open("photo.png") as photo:
-        photo.save("more/photo.pcx")
     with pytest.raises(UserError) as told:
         plan_targets(find_media(inputs, Path(output))[0], Path(output), "waves")
     assert named in str(told.value)
@@ -115,10 +109,24 @@ def test_inputs_and_outputs_of_no_use_are_named(inputs: list[str], output: str, 
 def test_an_input_that_is_named_twice_is_one_and_a_folder_may_have_a_suffix() -> None:
     (medium,), _ = find_media(["photo.png", "./photo.png", "*.png"], Path("out"))
     Path("folder.jpg").mkdir()
-    assert list(plan_targets([medium], Path("folder.jpg"), "waves")) == [Path("folder.jpg/photo-waves.png")]
+    assert list(plan_targets([medium], Path("folder.jpg"), "waves")[0]) == [
+        Path("folder.jpg/photo-waves.png")
+    ]
 
 
 @pytest.mark.parametrize(("source", "result"), [("photo.png", "new.PNG"), ("film.mp4", "more/new.mkv")])
 def test_a_file_can_be_named_for_the_result_of_one(source: str, result: str) -> None:
     media, _ = find_media([source], Path(result))
-    assert list(plan_targets(media, Path(result), "waves")) == [Path(result)]
+    assert list(plan_targets(media, Path(result), "waves")[0]) == [Path(result)]
+
+
+def test_two_of_one_name_have_no_place_and_leave_the_others_theirs() -> None:
+    for name in ("a.png", "b.png"):
+        shutil.copy("photo.png", f"in/{name}")
+    with Image.open("photo.png") as photo:
+        photo.save("in/a.pcx")
+    media, _ = find_media(["in"], Path("out"))
+    targets, lines = plan_targets(media, Path("out"), "waves")
+    assert {target.name: medium.file.name for target, medium in targets.items()} == {"b-waves.png": "b.png"}
+    (line,) = lines
+    assert all(name in line for name in ("in/a.pcx", "in/a.png", "out/a-waves.png"))

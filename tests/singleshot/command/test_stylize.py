@@ -1,4 +1,5 @@
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from PIL import Image
 from singleshot.command import stylize as module
 from singleshot.command.stylize import StylizeOptions, style_model, stylize_inputs
 from singleshot.errors import UserError
+from singleshot.io.whole_file import whole_file
 from singleshot.style.apply.regions import read_mask
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import ModelCard, save_model
@@ -38,10 +40,14 @@ def frames_of(path):
         return [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
 
 
+def names_in(folder):
+    return sorted(path.name for path in Path(folder).iterdir() if path.name != module.RECORD)
+
+
 def test_pictures_and_videos_in_one_go(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)  # a limit for servers
     stylize_inputs(["ink"], ["photo.png", "film.mp4"], Path("out"), OPTIONS)
-    assert sorted(path.name for path in Path("out").iterdir()) == ["film-ink.mp4", "photo-ink.png"]
+    assert names_in("out") == ["film-ink.mp4", "photo-ink.png"]
     with Image.open("out/photo-ink.png") as result, Image.open("photo.png") as photo:
         assert result.size == photo.size
         assert np.abs(np.asarray(result, int) - np.asarray(photo, int)).mean() > 5
@@ -120,7 +126,68 @@ def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch):
     assert len(begun) == 4
     stylize_inputs(["ink"], ["film.mp4"], Path("whole"), OPTIONS)
     assert Path("out/film-ink.mp4").read_bytes() == Path("whole/film-ink.mp4").read_bytes()
-    assert [path.name for path in Path("out").iterdir()] == ["film-ink.mp4"]
+    assert names_in("out") == ["film-ink.mp4"]
+
+
+def test_the_same_command_goes_on_and_makes_what_is_missing_alone(capsys):
+    """After an interruption, or for a picture that was damaged and is repaired."""
+    shutil.copy("photo.png", "second.png")
+    whole = Path("photo.png").read_bytes()
+    Path("photo.png").write_bytes(whole[:200])
+    inputs = ["photo.png", "second.png", "film.mp4"]
+    with pytest.raises(UserError, match=r"photo\.png"):
+        stylize_inputs(["ink"], inputs, Path("out"), OPTIONS)
+    assert "out/second-ink.png in " in capsys.readouterr().out
+    Path("photo.png").write_bytes(whole)
+    before = {name: Path("out", name).stat().st_ino for name in names_in("out")}
+    stylize_inputs(["ink"], inputs, Path("out"), OPTIONS)
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("2 of 3 results: made before from the same input")
+    assert [line.partition(" in ")[0] for line in said[1:]] == ["out/photo-ink.png"]
+    assert {name: Path("out", name).stat().st_ino for name in before} == before
+    stylize_inputs(["ink"], inputs, Path("out"), replace(OPTIONS, force=True))
+    assert all(Path("out", name).stat().st_ino != number for name, number in before.items())
+
+
+@pytest.mark.parametrize("changed", ["input", "style", "settings", "result"])
+def test_what_was_made_otherwise_is_refused_and_the_rest_is_made(changed):
+    shutil.copy("photo.png", "second.png")
+    stylize_inputs(["ink"], ["photo.png"], Path("out"), OPTIONS)
+    shutil.copytree("models/styles/ink", "styles/ink")
+    settings = StylizeSettings(strength=0.5 if changed == "settings" else 1)
+    if changed == "style":
+        card = ModelCard("ink", "0" * 64, "none", 0, {}, {}, "unknown")
+        save_model(TransformerNet(width=4), card, Path("styles/ink/model.safetensors"))
+    elif changed in ("input", "result"):
+        Image.new("RGB", (50, 40), "red").save("photo.png" if changed == "input" else "out/photo-ink.png")
+    before = Path("out/photo-ink.png").read_bytes()
+    with pytest.raises(UserError, match=r"^out/photo-ink.png: exists .*--force") as refused:
+        stylize_inputs(["ink"], ["photo.png", "second.png"], Path("out"), replace(OPTIONS, settings=settings))
+    assert "second" not in str(refused.value)
+    assert names_in("out") == ["photo-ink.png", "second-ink.png"]
+    assert Path("out/photo-ink.png").read_bytes() == before
+
+
+def test_a_kill_before_a_result_is_there_leaves_none_that_is_unknown(monkeypatch):
+    """At the worst moment: the result is known, and then moved or not."""
+    for module_, source, result in (
+        ("singleshot.style.picture_files", "photo.png", "out/photo-ink.png"),
+        ("singleshot.style.video.join", "film.mp4", "out/film-ink.mp4"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"{module_}.whole_file", killed_after_the_move)
+            with pytest.raises(KeyboardInterrupt):
+                stylize_inputs(["ink"], [source], Path("out"), OPTIONS)
+        made = Path(result).stat().st_ino
+        stylize_inputs(["ink"], [source], Path("out"), OPTIONS)
+        assert Path(result).stat().st_ino == made
+
+
+@contextmanager
+def killed_after_the_move(target):
+    with whole_file(target) as file:
+        yield file
+    raise KeyboardInterrupt
 
 
 def test_what_a_film_loses_is_told_before_its_first_frame(monkeypatch, caplog):
@@ -136,7 +203,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
     Path("broken.mp4").write_bytes(Path("film.mp4").read_bytes()[:100])
     with pytest.raises(UserError, match=r"(?s)broken\.jpg.*broken\.mp4"):
         stylize_inputs(["ink"], ["broken.jpg", "photo.png", "broken.mp4", "film.mp4"], Path("out"), OPTIONS)
-    assert sorted(path.name for path in Path("out").iterdir()) == ["film-ink.mp4", "photo-ink.png"]
+    assert names_in("out") == ["film-ink.mp4", "photo-ink.png"]
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def run(network, source, output, **options):
     sources = {
         output / file.relative_to(source if source.is_dir() else source.parent): file for file in files
     }
-    return stylize_pictures(network, sources, **{"progress": False} | options)
+    return list(stylize_pictures(network, sources, **{"progress": False} | options))
 
 
 def shown(path):
