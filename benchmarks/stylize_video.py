@@ -98,7 +98,7 @@ def _smoothing(frames: int) -> float:
 
 def _run_stylize(model: Path, video: Path, outputs: Iterator[Path], options: StylizeOptions) -> None:
     with redirect_stdout(StringIO()):
-        stylize_inputs([str(model)], [str(video)], next(outputs), options)
+        stylize_inputs({str(model): 1.0}, [str(video)], next(outputs), options)
 
 
 @torch.inference_mode()

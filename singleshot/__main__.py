@@ -3,7 +3,9 @@
 import sys
 
 EXTRAS = {"evaluate": "rl,style", "act": "rl,export", "serve": "serve"}
-"""The extras of `pip install` that commands need, if not `style`."""
+"""The extras of `pip install` that commands need."""
+PACKAGES = {"onnx": "export", "onnxruntime": "export", "onnxscript": "export", "openvino": "runtimes"}
+"""The extras of packages that the other commands may need, if not `style`."""
 
 
 def main() -> None:
@@ -15,7 +17,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if str(error.name).startswith("singleshot"):
             raise
-        extra = EXTRAS.get(next(iter(sys.argv[1:]), ""), "style")
+        extra = EXTRAS.get(next(iter(sys.argv[1:]), "")) or PACKAGES.get(str(error.name), "style")
         sys.exit(
             f"error: the package {error.name} is missing; in the checkout, run: pip install '.[{extra}]'"
         )

@@ -5,13 +5,15 @@ Commands themselves import the modules that import PyTorch, so that `--help` and
 
 import tempfile
 from collections.abc import Callable
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from singleshot.command.terminal import argument, examples, option, resumable, run
-from singleshot.errors import UserError
+import singleshot
+from singleshot.command.terminal import argument, examples, must_exist, option, resumable, run
+from singleshot.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +28,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"singleshot {singleshot.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[
+        bool, option(None, "Print the version.", "--version", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Options without a command."""
+
+
 C = TypeVar("C", bound=Callable[..., Any])
 
 
@@ -97,17 +116,21 @@ def stylize(
     Pictures of any size take bounded memory. The same command goes on after an interruption, also in a video:
     what was made from the same input, style and settings stays. (A file .stylized beside the results knows.)
     """
+    from singleshot.command.styles import read_shares
+
+    if invert_mask and mask is None:
+        raise UserError("--invert-mask: there is no mask; give --mask")
+    shares = read_shares(styles)
+    must_exist(mask, *(Path(path) for path in inputs if path != "-" and not has_magic(path)))
     from singleshot.command.stylize import StylizeOptions, stylize_inputs
     from singleshot.style.apply.regions import read_mask
     from singleshot.style.apply.stylize import StylizeSettings
 
-    if invert_mask and mask is None:
-        raise UserError("--invert-mask: there is no mask; give --mask")
     where = read_mask(mask, invert=invert_mask) if mask else None
     settings = StylizeSettings(strength, preserve_color, stroke=stroke, mask=where, keep_faces=keep_faces)
     options = StylizeOptions(settings, batch_size, force, runtime)
     with resumable("run the same command again: what is finished stays, also of a video"):
-        stylize_inputs(styles, inputs, output, options)
+        stylize_inputs(shares, inputs, output, options)
 
 
 @command("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60")
@@ -123,6 +146,7 @@ def learn_style(
     renewed every minute. You may interrupt the command: the same one goes on, and so does one with more
     minutes later. The model is written to styles/NAME/, with its card and contact sheet.
     """
+    must_exist(painting, photos)
     from singleshot.command.learn_style import learn_style as learn
 
     with resumable("the same command goes on from the last checkpoint, a minute old at most"):
@@ -152,13 +176,15 @@ def evaluate(
     if video and (video.suffix.lower() != ".mp4" or video.exists() or not video.absolute().parent.is_dir()):
         raise UserError(f"{video}: give --video a new name that ends in .mp4, in a folder that exists")
     from singleshot.rl import shipped
+
+    if not (file := shipped.path_of(agent) or Path(agent)).exists():
+        fix = did_you_mean(agent.lower(), shipped.FILES, f"shipped is {', '.join(shipped.FILES)}")
+        raise UserError(f"{agent}: no such file or folder; {fix}")
     from singleshot.rl.agents import load_agent
     from singleshot.rl.evaluation import play
 
     if video:  # before the agent plays for nothing
         from singleshot.rl.evaluation.video import write_drawing, write_rendering
-    if not (file := shipped.path_of(agent) or Path(agent)).exists():
-        raise UserError(f"{agent}: no such file or folder; shipped is {', '.join(shipped.FILES)}")
     trained = load_agent(file)
     where = _where(environment, trained.environment)
     print(f"{trained.spec}, in {where.id}")
@@ -206,6 +232,7 @@ def act(
     seed: NoiseSeed = 0,
 ) -> None:
     """Play an exported policy, and print its returns and D4RL score."""
+    must_exist(model)
     from singleshot.export.rollout import load_policy, play_onnx
 
     policy = load_policy(model)
@@ -231,6 +258,7 @@ def pack(
     ] = None,
 ) -> None:
     """Write a model file in as few bytes as its masks and values need, with a checksum."""
+    must_exist(file)
     from singleshot.command.pack import pack_file
 
     pack_file(file, values, output)
@@ -244,6 +272,7 @@ def unpack(
     ] = None,
 ) -> None:
     """Write the model file that was packed: the same bytes, if its values are raw or exponents."""
+    must_exist(file)
     from singleshot.command.pack import unpack_file
 
     unpack_file(file, output)
@@ -254,6 +283,7 @@ def inspect(
     file: Annotated[Path, argument("FILE", "A packed file, or a model's safetensors file.")],
 ) -> None:
     """List the tensors of a model file: the weights that each keeps, and the bytes of its mask and values."""
+    must_exist(file)
     from singleshot.command.pack import inspect_file
 
     inspect_file(file)

@@ -14,7 +14,7 @@ from PIL import Image
 from tqdm import tqdm
 
 import singleshot
-from singleshot.command.stylize import MODEL
+from singleshot.command.styles import MODEL
 from singleshot.errors import UserError
 from singleshot.folders import LEARNED
 from singleshot.io.user_cache import user_cache

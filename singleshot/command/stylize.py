@@ -15,11 +15,10 @@ from PIL import Image
 from tqdm import tqdm
 
 from singleshot.command.media import STANDARD, Medium, find_media, plan_targets
+from singleshot.command.styles import MODEL, Shares, short_name, style_model
 from singleshot.errors import UserError
 from singleshot.export.stylizers import StylizerName, fixed_runtime, open_stylizer
-from singleshot.folders import LEARNED, TRAINED
 from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value, sync
-from singleshot.style import shipped
 from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
 from singleshot.style.blend import blend
@@ -30,9 +29,6 @@ from singleshot.style.video.join import join_segments, plan_tracks
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import StylizeSegmentParams, plan_segments, with_lead, write_segment
 
-MODEL = "model.safetensors"
-MODELS = (".safetensors", ".packed")
-"""Suffixes of styles' model files."""
 RECORD = ".stylized"
 FRAMES_PER_SEGMENT = 120
 """Number of frames in a segment, a few seconds of video. An interruption costs a segment at most."""
@@ -76,24 +72,20 @@ class Record:
         return f"{sha256_of_value(made_from)} {sha256_of(result)}"
 
 
-def stylize_inputs(
-    styles: Sequence[str], inputs: Sequence[str], output: Path, options: StylizeOptions
-) -> None:
+def stylize_inputs(shares: Shares, inputs: Sequence[str], output: Path, options: StylizeOptions) -> None:
     """Stylise `inputs` and write them to `output`, a directory, or the file of one picture or video.
 
-    Each style is a name, a model file or that file's directory; several are blended by the shares after their
-    colons, e.g. `swirls:0.7`, which are 1 by default. Inputs and output may be "-", for one picture. An
-    interrupted video goes on from its finished segments the next time, and what is finished stays. Inputs
-    that can't be read, and results that have no place, don't keep the others from being written; what
-    directories hold besides is told in the end.
+    Styles are blended by their shares. Inputs and output may be "-", for one picture. An interrupted video
+    goes on from its finished segments the next time, and what is finished stays. Inputs that can't be read,
+    and results that have no place, don't keep the others from being written; what directories hold besides is
+    told in the end.
 
     Raises:
-        UserError: there is no such style, or an input or the output cannot be used.
+        UserError: a model file, an input or the output cannot be used.
     """
     torch.set_num_threads(joblib.cpu_count())
     Image.MAX_IMAGE_PIXELS = None  # Pillow's limit is for strangers' files
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    shares = dict(map(_share_of, styles))
     loaded = [load_model(style_model(name)) for name in shares]
     network = blend([network for network, _ in loaded], list(shares.values()))
     on_device = network.to(device)
@@ -103,10 +95,16 @@ def stylize_inputs(
         stylize_stream(on_device, None if inputs[0] == STANDARD else Path(inputs[0]), options.settings)
         return
     media, left_out = find_media(inputs, output)
-    targets, failures = plan_targets(media, output, "-".join(map(_short_name, shares)))
+    targets, failures = plan_targets(media, output, "-".join(map(short_name, shares)))
     with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
         model = Path(directory) / MODEL
-        save_model(network, replace(loaded[0][1], style=" ".join(styles), scores={}), model)
+        save_model(
+            network,
+            replace(
+                loaded[0][1], style=" ".join(f"{name}:{share:g}" for name, share in shares.items()), scores={}
+            ),
+            model,
+        )
         record = Record(targets, (sha256_of(model), options.settings))
         missing = _missing(targets, record, options.force, failures)
         pictures = {target: medium.file for target, medium in missing.items() if medium.kind == "picture"}
@@ -117,6 +115,8 @@ def stylize_inputs(
             start = time.perf_counter()
             try:
                 runtime = _stylize_video(medium.file, target, model, device, options, record)
+            except ModuleNotFoundError:  # a runtime's, not the video's
+                raise
             except Exception as error:  # of FFmpeg, of a runtime, or of a full disk
                 failures.append(told(medium.file, error))
             else:
@@ -181,42 +181,6 @@ def _stylize_pictures(
         what = written[0] if len(written) == 1 else f"{output}: {len(written)} pictures"
         print(f"{what} in {time.perf_counter() - start:.1f} s by PyTorch")
     return failures
-
-
-def style_model(style: str) -> Path:
-    """The model file of a style, which is given by its name, its file or that file's directory.
-
-    Of styles with one name, the user's own comes first, then the pipeline's, then the shipped one.
-
-    Raises:
-        UserError: there is no such style.
-    """
-    if Path(style).suffix in MODELS or (Path(style) / MODEL).is_file():
-        return Path(style)
-    found = dict(shipped.FILES)
-    for root in (TRAINED, LEARNED):
-        found |= {path.parent.relative_to(root).as_posix(): path for path in sorted(root.rglob(MODEL))}
-    if style not in found:
-        raise UserError(
-            f"no style {style!r}; there are {', '.join(sorted(found))}; `singleshot learn-style` makes one"
-        )
-    return found[style]
-
-
-def _short_name(style: str) -> str:
-    """A style's name, for names of files."""
-    path = Path(style).absolute()
-    if path.name == MODEL:
-        return path.parent.name
-    return path.stem if path.suffix in MODELS else path.name
-
-
-def _share_of(style: str) -> tuple[str, float]:
-    name, _, text = style.partition(":")
-    try:
-        return name, float(text or 1)
-    except ValueError as error:
-        raise UserError(f"{style}: the share {text!r} is no number; give one above 0") from error
 
 
 def _stylize_video(

@@ -1,9 +1,11 @@
 """What commands share: how options and examples are declared, and how errors are told."""
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TextIO
 
 import typer
@@ -28,6 +30,17 @@ def examples(*commands: str) -> str | None:
     return f"Examples:\n```text\n{lines}\n```" if commands else None
 
 
+def must_exist(*paths: Path | None) -> None:
+    """Check that the files that are given are there, before seconds of imports.
+
+    Raises:
+        UserError: one of them isn't.
+    """
+    for path in paths:
+        if path and not path.exists():
+            raise UserError(f"{path}: no such file or folder; correct the path")
+
+
 @contextlib.contextmanager
 def resumable(how: str) -> Iterator[None]:
     """If the user interrupts the context, say how to go on, and exit with a shell's status for SIGINT."""
@@ -50,11 +63,28 @@ class _Shown:
     """A stream for people: of whatever is written to it, secrets are left out, and what files have of
     controls is escaped."""
 
-    def __init__(self, stream: TextIO):
-        self._stream = stream
+    def __init__(self, stream: TextIO, name: str):
+        self._stream, self._name = stream, name
 
     def write(self, text: str) -> int:
-        return self._stream.write(_CONTROLS.sub(lambda found: ascii(found[0])[1:-1], without_secrets(text)))
+        shown = _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], without_secrets(text))
+        with self._named():
+            return self._stream.write(shown)
+
+    def flush(self) -> None:
+        with self._named():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the stream in an error, such as of a full disk behind it, after which nothing more is written:
+        Python would try it again as it ends."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = self._name
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -65,14 +95,17 @@ def run(app: typer.Typer, told: Callable[[Exception], str | None] | None = None,
 
     `told` gives the line for errors of other kinds, or None.
     """
-    sys.stdout, sys.stderr = map(_Shown, (sys.stdout, sys.stderr))
+    sys.stdout, sys.stderr = _Shown(sys.stdout, "standard output"), _Shown(sys.stderr, "standard error")
     group = typer.main.get_group(app)
     for command in (group, *group.commands.values()):
         for parameter in command.get_params(typer.Context(command)):
             if getattr(parameter, "is_flag", False):  # it takes no value, whose type Typer would show
                 parameter.metavar = ""
     try:
-        group(**more)
+        try:
+            group(**more)
+        finally:
+            sys.stdout.flush()
     except UserError as error:
         sys.exit(f"error: {error}")
     except Exception as error:

@@ -25,14 +25,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import gymnasium
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
-from singleshot.arguments import Count, Seed, checked, settings
 from singleshot.errors import UserError, shown
+
+try:
+    import gymnasium
+except ImportError as error:
+    raise UserError(
+        f"singleshot.rl needs more packages ({error}): pip install '.[rl]' in the checkout"
+    ) from error
+
+from singleshot.arguments import Count, Seed, checked, settings
 from singleshot.io.tensor_file import writing
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.masks import LayerCount, PruningConfig, check_sparsity

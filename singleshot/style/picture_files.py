@@ -66,11 +66,17 @@ def stylize_stream(network: TransformerNet, file: Path | None, settings: Stylize
     """Stylise a picture file, or the picture on standard input (None), to standard output.
 
     Raises:
-        UserError: the picture can't be read or written.
+        UserError: the picture can't be read or encoded.
+        OSError: standard output, which it names, is full or closed.
     """
     source = file or NamedBytes(sys.stdin.buffer.read(), "standard input")
-    sys.stdout.buffer.write(_stylized(network, source, settings, batch_size=1))
-    sys.stdout.buffer.flush()
+    content = _stylized(network, source, settings, batch_size=1)
+    try:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        error.filename = "standard output"
+        raise
 
 
 def _stylized(network: TransformerNet, source: Source, settings: StylizeSettings, batch_size: int) -> bytes:

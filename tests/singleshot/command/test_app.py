@@ -1,7 +1,10 @@
 import errno
+import importlib
+import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import get_type_hints
 
@@ -11,7 +14,9 @@ import safetensors.torch
 import torch
 import typer
 from command_lines import assert_help_tells_all, assert_one_line, runner
+from PIL import Image
 
+from singleshot.__main__ import PACKAGES, main
 from singleshot.command import app as command_line
 from singleshot.export.model_files import open_network
 from singleshot.export.stylizers import StylizerName
@@ -114,21 +119,66 @@ def test_files_of_no_use_are_named_before_anything_is_played(run, agent, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("missing", "arguments", "status", "said"),
+    ("arguments", "status", "said"),
     [
-        ("torch", ["--help"], 0, ""),  # which takes seconds to import
-        (
-            "av",
-            ["stylize", "--style", "waves", "photo.jpg"],
-            1,
-            "av is missing; in the checkout, run: pip install '.[style]'",
-        ),
+        (["--help"], 0, ""),
+        (["--version"], 0, ""),
+        (["stylize", "--style", "waves", "none.jpg"], 1, "none.jpg: no such file"),
+        (["stylize", "--style", "waev", "photo.jpg"], 1, "no style 'waev'; did you mean waves?"),
+        (["learn-style", "none.jpg"], 1, "none.jpg: no such file"),
+        (["evaluate", "halfcheeta"], 1, "did you mean halfcheetah-snip?"),
     ],
 )
-def test_a_missing_package_is_told_with_its_extra_where_it_is_needed(missing, arguments, status, said):
-    program = f"import sys; sys.modules['{missing}'] = None; from singleshot.__main__ import main; main()"
-    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+def test_help_and_mistakes_in_arguments_need_no_pytorch(arguments, status, said):
+    """Which takes seconds to import."""
+    done = without("torch", *arguments)
     assert (done.returncode, said in done.stderr) == (status, True)
+
+
+def test_a_missing_package_is_told_with_its_extra_where_it_is_needed():
+    done = without("av", "stylize", "--style", "waves", "README.md")
+    assert done.stderr == "error: the package av is missing; in the checkout, run: pip install '.[style]'\n"
+
+
+@pytest.mark.parametrize(
+    ("missing", "command", "extra"),
+    [
+        ("typer", "--help", "style"),
+        ("onnx", "stylize", "export"),
+        ("openvino", "stylize", "runtimes"),
+        ("onnx", "act", "rl,export"),
+    ],
+)
+def test_the_extra_is_that_of_the_package(missing, command, extra, monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "main", lambda: importlib.import_module(missing))
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert_one_line(runner(main, "singleshot", monkeypatch, capsys)(command), missing, f"'.[{extra}]'")
+
+
+def without(package, *arguments):
+    """The command in a Python that lacks a package."""
+    program = f"import sys; sys.modules['{package}'] = None; from singleshot.__main__ import main; main()"
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+
+
+def test_extras_have_the_packages_for_which_they_are_asked():
+    project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for package, extra in PACKAGES.items():
+        lines = {name: project["optional-dependencies"][name] for name in (extra, "style")}
+        there = {name: any(line.startswith(package) for line in lines[name]) for name in lines}
+        assert there == {extra: True, "style": False}
+
+
+@pytest.mark.parametrize("arguments", ["--help", "--version", "stylize --style waves photo.png --output -"])
+def test_a_full_disk_behind_the_output_is_one_line(arguments, tmp_path):
+    Image.new("RGB", (32, 32)).save(tmp_path / "photo.png")
+    command = [sys.executable, "-m", "singleshot", *arguments.split()]
+    environment = os.environ | {"PYTHONPATH": str(Path.cwd())}
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")
 
 
 def test_the_command_and_the_runtimes_of_videos_agree():

@@ -75,7 +75,7 @@ def test_a_painting_becomes_a_style_that_stylize_takes(capsys):
     assert json.loads((style / "card.json").read_text())["steps"] == 6
     assert read_rgb(style / "contact_sheet.jpg").shape[0] == 3
     assert read_rgb(style / "preview.jpg").shape == (3, 32, 64)  # a photo beside its picture
-    stylize_inputs(["my-painting"], ["holiday/0.png"], Path("out"), OPTIONS)
+    stylize_inputs({"my-painting": 1.0}, ["holiday/0.png"], Path("out"), OPTIONS)
     assert read_rgb(Path("out/0-my-painting.png")).shape == (3, 40, 50)
 
 

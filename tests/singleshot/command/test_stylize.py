@@ -10,7 +10,8 @@ from odd_videos import NTSC, make_video
 from PIL import Image
 
 from singleshot.command import stylize as module
-from singleshot.command.stylize import StylizeOptions, style_model, stylize_inputs
+from singleshot.command.styles import read_shares, style_model
+from singleshot.command.stylize import StylizeOptions, stylize_inputs
 from singleshot.errors import UserError
 from singleshot.io.whole_file import whole_file
 from singleshot.style.apply.regions import read_mask
@@ -18,6 +19,7 @@ from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.model_file import ModelCard, save_model
 from singleshot.style.transformer_net import TransformerNet
 
+INK = {"ink": 1.0}
 OPTIONS = StylizeOptions(StylizeSettings(), batch_size=2, force=False)
 PLAIN = StylizeOptions(StylizeSettings(strength=0.0), batch_size=2, force=False)
 
@@ -46,7 +48,7 @@ def names_in(folder):
 
 def test_pictures_and_videos_in_one_go(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)  # a limit for servers
-    stylize_inputs(["ink"], ["photo.png", "film.mp4"], Path("out"), OPTIONS)
+    stylize_inputs(INK, ["photo.png", "film.mp4"], Path("out"), OPTIONS)
     assert names_in("out") == ["film-ink.mp4", "photo-ink.png"]
     with Image.open("out/photo-ink.png") as result, Image.open("photo.png") as photo:
         assert result.size == photo.size
@@ -60,8 +62,8 @@ def test_pictures_and_videos_in_one_go(monkeypatch):
 def test_the_second_style_of_a_photo_has_a_name_of_its_own_which_is_told(capsys):
     shutil.copytree("models/styles/ink", "styles/oil")
     for style in ("ink", "styles/oil/model.safetensors"):
-        stylize_inputs([style], ["photo.png"], Path("out"), OPTIONS)
-    stylize_inputs(["ink"], ["photo.png"], Path("own.png"), OPTIONS)
+        stylize_inputs({style: 1.0}, ["photo.png"], Path("out"), OPTIONS)
+    stylize_inputs(INK, ["photo.png"], Path("own.png"), OPTIONS)
     said = [line.partition(" in ")[0] for line in capsys.readouterr().out.splitlines()]
     assert said == ["out/photo-ink.png", "out/photo-oil.png", "own.png"]
     assert all(Path(name).is_file() for name in said)
@@ -69,7 +71,7 @@ def test_the_second_style_of_a_photo_has_a_name_of_its_own_which_is_told(capsys)
 
 def test_a_name_with_a_colon_is_a_file_and_no_address():
     Path("film.mp4").rename("http:127.0.0.1:9.mp4")
-    stylize_inputs(["ink"], ["http:127.0.0.1:9.mp4"], Path("12:30"), OPTIONS)
+    stylize_inputs(INK, ["http:127.0.0.1:9.mp4"], Path("12:30"), OPTIONS)
     assert len(frames_of(Path("12:30/http:127.0.0.1:9-ink.mp4").resolve())) == 13
 
 
@@ -77,7 +79,7 @@ def test_styles_are_blended_by_their_shares():
     """Two networks of which one is the other: the blend of them is that one."""
     both = ["ink:0.7", "models/styles/ink/model.safetensors:0.1"]
     for styles in (both, ["models/styles/ink"]):
-        stylize_inputs(styles, ["photo.png"], Path("out"), OPTIONS)
+        stylize_inputs(read_shares(styles), ["photo.png"], Path("out"), OPTIONS)
     pictures = [np.asarray(Image.open(f"out/photo-{name}.png"), int) for name in ("ink-ink", "ink")]
     assert np.abs(pictures[0] - pictures[1]).max() <= 1
 
@@ -96,7 +98,7 @@ def test_outside_a_mask_pictures_and_films_stay_as_they_are():
     mask.paste(255, (0, 0, 25, 40))
     mask.save("mask.png")
     settings = StylizeSettings(mask=read_mask(Path("mask.png"), invert=False))
-    stylize_inputs(["ink"], ["photo.png", "film.mp4"], Path("out"), replace(OPTIONS, settings=settings))
+    stylize_inputs(INK, ["photo.png", "film.mp4"], Path("out"), replace(OPTIONS, settings=settings))
     result, photo = (
         np.asarray(Image.open(path).convert("RGB"), int) for path in ("out/photo-ink.png", "photo.png")
     )
@@ -120,11 +122,11 @@ def test_an_interrupted_video_goes_on_from_its_finished_segments(monkeypatch):
 
     monkeypatch.setattr(module, "write_segment", fail_at_the_third)
     with pytest.raises(UserError, match=r"film.mp4: OSError: no space left"):
-        stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
+        stylize_inputs(INK, ["film.mp4"], Path("out"), OPTIONS)
     assert not Path("out/film-ink.mp4").exists()
-    stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
+    stylize_inputs(INK, ["film.mp4"], Path("out"), OPTIONS)
     assert len(begun) == 4
-    stylize_inputs(["ink"], ["film.mp4"], Path("whole"), OPTIONS)
+    stylize_inputs(INK, ["film.mp4"], Path("whole"), OPTIONS)
     assert Path("out/film-ink.mp4").read_bytes() == Path("whole/film-ink.mp4").read_bytes()
     assert names_in("out") == ["film-ink.mp4"]
 
@@ -136,23 +138,23 @@ def test_the_same_command_goes_on_and_makes_what_is_missing_alone(capsys):
     Path("photo.png").write_bytes(whole[:200])
     inputs = ["photo.png", "second.png", "film.mp4"]
     with pytest.raises(UserError, match=r"photo\.png"):
-        stylize_inputs(["ink"], inputs, Path("out"), OPTIONS)
+        stylize_inputs(INK, inputs, Path("out"), OPTIONS)
     assert "out/second-ink.png in " in capsys.readouterr().out
     Path("photo.png").write_bytes(whole)
     before = {name: Path("out", name).stat().st_ino for name in names_in("out")}
-    stylize_inputs(["ink"], inputs, Path("out"), OPTIONS)
+    stylize_inputs(INK, inputs, Path("out"), OPTIONS)
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("2 of 3 results: made before from the same input")
     assert [line.partition(" in ")[0] for line in said[1:]] == ["out/photo-ink.png"]
     assert {name: Path("out", name).stat().st_ino for name in before} == before
-    stylize_inputs(["ink"], inputs, Path("out"), replace(OPTIONS, force=True))
+    stylize_inputs(INK, inputs, Path("out"), replace(OPTIONS, force=True))
     assert all(Path("out", name).stat().st_ino != number for name, number in before.items())
 
 
 @pytest.mark.parametrize("changed", ["input", "style", "settings", "result"])
 def test_what_was_made_otherwise_is_refused_and_the_rest_is_made(changed):
     shutil.copy("photo.png", "second.png")
-    stylize_inputs(["ink"], ["photo.png"], Path("out"), OPTIONS)
+    stylize_inputs(INK, ["photo.png"], Path("out"), OPTIONS)
     shutil.copytree("models/styles/ink", "styles/ink")
     settings = StylizeSettings(strength=0.5 if changed == "settings" else 1)
     if changed == "style":
@@ -162,7 +164,7 @@ def test_what_was_made_otherwise_is_refused_and_the_rest_is_made(changed):
         Image.new("RGB", (50, 40), "red").save("photo.png" if changed == "input" else "out/photo-ink.png")
     before = Path("out/photo-ink.png").read_bytes()
     with pytest.raises(UserError, match=r"^out/photo-ink.png: exists .*--force") as refused:
-        stylize_inputs(["ink"], ["photo.png", "second.png"], Path("out"), replace(OPTIONS, settings=settings))
+        stylize_inputs(INK, ["photo.png", "second.png"], Path("out"), replace(OPTIONS, settings=settings))
     assert "second" not in str(refused.value)
     assert names_in("out") == ["photo-ink.png", "second-ink.png"]
     assert Path("out/photo-ink.png").read_bytes() == before
@@ -177,9 +179,9 @@ def test_a_kill_before_a_result_is_there_leaves_none_that_is_unknown(monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(f"{module_}.whole_file", killed_after_the_move)
             with pytest.raises(KeyboardInterrupt):
-                stylize_inputs(["ink"], [source], Path("out"), OPTIONS)
+                stylize_inputs(INK, [source], Path("out"), OPTIONS)
         made = Path(result).stat().st_ino
-        stylize_inputs(["ink"], [source], Path("out"), OPTIONS)
+        stylize_inputs(INK, [source], Path("out"), OPTIONS)
         assert Path(result).stat().st_ino == made
 
 
@@ -194,7 +196,7 @@ def test_what_a_film_loses_is_told_before_its_first_frame(monkeypatch, caplog):
     make_video(Path("film.avi"), sound=["adpcm_ms"])
     monkeypatch.setattr(module, "write_segment", lambda *_: 1 / 0)
     with pytest.raises(UserError, match=r"(?s)film.avi: ZeroDivisionError.*film.mp4: ZeroDivisionError"):
-        stylize_inputs(["ink"], ["film.avi", "film.mp4"], Path("out"), OPTIONS)
+        stylize_inputs(INK, ["film.avi", "film.mp4"], Path("out"), OPTIONS)
     assert "out/film-ink.mkv: encodes the sound (adpcm_ms) as aac" in caplog.text
 
 
@@ -202,7 +204,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
     Path("broken.jpg").write_bytes(Path("photo.png").read_bytes()[:200])
     Path("broken.mp4").write_bytes(Path("film.mp4").read_bytes()[:100])
     with pytest.raises(UserError, match=r"(?s)broken\.jpg.*broken\.mp4"):
-        stylize_inputs(["ink"], ["broken.jpg", "photo.png", "broken.mp4", "film.mp4"], Path("out"), OPTIONS)
+        stylize_inputs(INK, ["broken.jpg", "photo.png", "broken.mp4", "film.mp4"], Path("out"), OPTIONS)
     assert names_in("out") == ["film-ink.mp4", "photo-ink.png"]
 
 
@@ -210,6 +212,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
     ("styles", "inputs", "output", "words"),
     [
         (["oil"], ["photo.png"], "new", ["'oil'", "ink", "swirls"]),
+        (["Ink"], ["photo.png"], "new", ["'Ink'", "did you mean ink?"]),
         (["oil.safetensors"], ["photo.png"], "new", ["oil.safetensors", "no such file"]),
         (["ink", "ink:half"], ["photo.png"], "new", ["ink:half"]),
         (["ink:nan"], ["photo.png"], "new", ["nan"]),
@@ -226,15 +229,15 @@ def test_mistakes_are_told_before_any_work(styles, inputs, output, words):
         shutil.copy("film.mp4", f"more/{name}.mp4")
     before = sorted(Path.cwd().rglob("*"))
     with pytest.raises(UserError) as failure:
-        stylize_inputs(styles, inputs, Path(output), OPTIONS)
+        stylize_inputs(read_shares(styles), inputs, Path(output), OPTIONS)
     assert all(word in str(failure.value) for word in words)
     assert sorted(Path.cwd().rglob("*")) == before
 
 
 def test_a_runtime_that_is_asked_for_is_taken(monkeypatch, capsys):
     float32 = replace(OPTIONS, settings=StylizeSettings(precision="float32"))
-    stylize_inputs(["ink"], ["film.mp4"], Path("out"), float32)
-    stylize_inputs(["ink"], ["film.mp4"], Path("more"), replace(float32, runtime="onnxruntime"))
+    stylize_inputs(INK, ["film.mp4"], Path("out"), float32)
+    stylize_inputs(INK, ["film.mp4"], Path("more"), replace(float32, runtime="onnxruntime"))
     assert "by onnxruntime" in capsys.readouterr().out
     # Runtimes differ in a last bit, and then the encoder may choose otherwise for a dozen frames: by 1.3.
     assert apart("out/film-ink.mp4", "more/film-ink.mp4") < 3
@@ -251,5 +254,5 @@ def apart(video, other):
 def test_frames_too_large_for_memory_are_pytorchs_which_has_tiles(monkeypatch, capsys):
     monkeypatch.setattr("singleshot.style.apply.stylize.free_memory", lambda _: 2 * 64 * 48 * 4 * 30 - 2)
     monkeypatch.setattr(module, "fixed_runtime", lambda _: "onnxruntime")
-    stylize_inputs(["ink"], ["film.mp4"], Path("out"), OPTIONS)
+    stylize_inputs(INK, ["film.mp4"], Path("out"), OPTIONS)
     assert "by torch" in capsys.readouterr().out

@@ -3,6 +3,8 @@
 import inspect
 import re
 import runpy
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import fields, replace
 from typing import get_type_hints
@@ -403,3 +405,12 @@ def test_an_environment_of_ones_own_is_played_as_it_is():
         agent.evaluate(gymnasium.wrappers.TransformReward(make(), lambda _: None))
     with pytest.raises(UserError, match=r"Pendulum.*\(6,\)"):
         agent.evaluate(gymnasium.make("Pendulum-v1"))
+
+
+def test_packages_that_agents_need_are_named():
+    code = "import sys; sys.modules['gymnasium'] = None; from singleshot.rl import BC"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stderr.splitlines()[-1].startswith(
+        "singleshot.errors.UserError: singleshot.rl needs more packages"
+    )
+    assert ran.stderr.endswith("pip install '.[rl]' in the checkout\n")

@@ -1,0 +1,65 @@
+"""The styles that a user can name: shipped, the pipeline's, and own ones. It imports no PyTorch."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from singleshot.errors import UserError, did_you_mean
+from singleshot.folders import LEARNED, TRAINED
+from singleshot.style import shipped
+
+MODEL = "model.safetensors"
+MODELS = (".safetensors", ".packed")
+"""Suffixes of styles' model files."""
+Shares = Mapping[str, float]
+"""Styles, each a name, a model file or that file's directory, with their shares in a blend."""
+
+
+def style_files() -> dict[str, Path]:
+    """The model files by the styles' names. Of one name, the user's own is first, then the pipeline's."""
+    found = dict(shipped.FILES)
+    for root in (TRAINED, LEARNED):
+        found |= {path.parent.relative_to(root).as_posix(): path for path in sorted(root.rglob(MODEL))}
+    return found
+
+
+def read_shares(styles: Iterable[str]) -> Shares:
+    """Styles with the shares after their colons, e.g. `swirls:0.7`, which are 1 by default.
+
+    Raises:
+        UserError: there is no such style, or a share is no number.
+    """
+    shares = dict(map(_share_of, styles))
+    for style in shares:
+        style_model(style)
+    return shares
+
+
+def style_model(style: str) -> Path:
+    """The model file of a style.
+
+    Raises:
+        UserError: there is no such style.
+    """
+    path = Path(style)
+    if path.suffix in MODELS or (path / MODEL).is_file():
+        return path
+    if style not in (files := style_files()):
+        fix = did_you_mean(style.lower(), files, f"there are {', '.join(sorted(files))}")
+        raise UserError(f"no style {style!r}; {fix} (`singleshot learn-style` makes one)")
+    return files[style]
+
+
+def short_name(style: str) -> str:
+    """A style's name, for names of files."""
+    path = Path(style).absolute()
+    if path.name == MODEL:
+        return path.parent.name
+    return path.stem if path.suffix in MODELS else path.name
+
+
+def _share_of(style: str) -> tuple[str, float]:
+    name, _, text = style.partition(":")
+    try:
+        return name, float(text or 1)
+    except ValueError as error:
+        raise UserError(f"{style}: the share {text!r} is no number; give one above 0") from error
