@@ -133,6 +133,14 @@ def stylize(
         stylize_inputs(shares, inputs, output, options)
 
 
+@command("styles")
+def styles() -> None:
+    """List the styles: those that come with the package, the pipeline's, and your own."""
+    from singleshot.command.styles import list_styles
+
+    list_styles()
+
+
 @command("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60")
 def learn_style(
     painting: Annotated[Path, argument("PAINTING", "A picture file.")],

@@ -22,6 +22,15 @@ def style_files() -> dict[str, Path]:
     return found
 
 
+def list_styles() -> None:
+    """Print a line for each style."""
+    files = style_files()
+    for name, file in sorted(files.items()):
+        hides = ", which hides the one of the package" if name in shipped.FILES else ""
+        where = "comes with the package" if shipped.path_of(name) == file else f"{file}{hides}"
+        print(f"{name:{max(map(len, files))}}  {where}")
+
+
 def read_shares(styles: Iterable[str]) -> Shares:
     """Styles with the shares after their colons, e.g. `swirls:0.7`, which are 1 by default.
 

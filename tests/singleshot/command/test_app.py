@@ -123,6 +123,7 @@ def test_files_of_no_use_are_named_before_anything_is_played(run, agent, tmp_pat
     [
         (["--help"], 0, ""),
         (["--version"], 0, ""),
+        (["styles"], 0, ""),
         (["stylize", "--style", "waves", "none.jpg"], 1, "none.jpg: no such file"),
         (["stylize", "--style", "waev", "photo.jpg"], 1, "no style 'waev'; did you mean waves?"),
         (["learn-style", "none.jpg"], 1, "none.jpg: no such file"),
@@ -169,7 +170,7 @@ def test_extras_have_the_packages_for_which_they_are_asked():
         assert there == {extra: True, "style": False}
 
 
-@pytest.mark.parametrize("arguments", ["--help", "--version", "stylize --style waves photo.png --output -"])
+@pytest.mark.parametrize("arguments", ["--help", "styles", "stylize --style waves photo.png --output -"])
 def test_a_full_disk_behind_the_output_is_one_line(arguments, tmp_path):
     Image.new("RGB", (32, 32)).save(tmp_path / "photo.png")
     command = [sys.executable, "-m", "singleshot", *arguments.split()]
@@ -179,6 +180,17 @@ def test_a_full_disk_behind_the_output_is_one_line(arguments, tmp_path):
             command, cwd=tmp_path, env=environment, stdout=full, stderr=subprocess.PIPE, text=True
         )
     assert (done.returncode, done.stderr) == (1, "error: standard output: No space left on device\n")
+
+
+def test_styles_are_listed_with_where_they_are(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "waves"):
+        Path("styles", name).mkdir(parents=True)
+        Path("styles", name, "model.safetensors").touch()
+    lines = run("styles")[1].splitlines()
+    assert "mine    styles/mine/model.safetensors" in lines
+    assert "swirls  comes with the package" in lines
+    assert "waves   styles/waves/model.safetensors, which hides the one of the package" in lines
 
 
 def test_the_command_and_the_runtimes_of_videos_agree():
