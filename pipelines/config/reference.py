@@ -100,7 +100,7 @@ def _limit(constraint: Any) -> str:
             except ValueError as error:
                 return str(error).partition("; ")[2]
     name = next(name for name in SIGNS if hasattr(constraint, name))
-    return f"{SIGNS[name]} {getattr(constraint, name):g}"
+    return f"{SIGNS[name]} {getattr(constraint, name):.7g}"
 
 
 def _attribute_docstrings(config: type) -> dict[str, str]:

@@ -20,6 +20,9 @@ def user_cache(*names: str) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         if not os.access(directory, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
-    except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home folder
+    except OSError as error:
+        why = f"{error.filename}: {error.strerror}"
+        raise UserError(f"{why}; set XDG_CACHE_HOME to a writable directory") from None
+    except RuntimeError as error:  # this user has no home folder
         raise UserError(f"{in_a_line(error)}; set XDG_CACHE_HOME to a writable directory") from None
     return directory
