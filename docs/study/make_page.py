@@ -326,11 +326,17 @@ class Study:
         freedom = (found.seeds - 1) * squares.sum() ** 2 / (squares**2).sum()
         return [found, by_t(found.value, squares.sum() ** 0.5, freedom, found.seeds)], cases
 
-    def pooled(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> tuple[Estimate, int]:
-        """The wider interval and the larger p-value of :meth:`tests`, and the number of cases."""
-        found, cases = self.tests(own, other, kinds, **case)
+    def pooled(
+        self, own: Key, other: Key, kinds: Sequence[str] = (), *, margin: float = 0.0, **which: Any
+    ) -> tuple[Estimate, int]:
+        """The wider interval and the larger p-value of :meth:`tests`, and the number of cases.
+
+        With a `margin`, p is of the equivalence test.
+        """
+        found, cases = self.tests(own, other, kinds, **which)
         wider = max(found, key=lambda each: each.high - each.low)
-        return wider._replace(p=max(each.p for each in found)), cases
+        p = max(each.p_within(margin) if margin else each.p for each in found)
+        return wider._replace(p=p), cases
 
     def listed(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> str:
         """The mean difference in each environment, by name."""
@@ -481,15 +487,12 @@ CLAIMS = (
 
 
 def claims(study: Study) -> pandas.DataFrame:
-    """The claims, each with one pooled test, and Holm's correction over all that are tested."""
+    """The claims, each with one pooled test, and Holm's correction over all of them."""
     rows = []
     for claim in CLAIMS:
-        given = (claim.own, claim.other, claim.kinds, claim.seeds)
-        tests, cases = study.tests(*given, states=claim.states)
-        wider = max(tests, key=lambda each: each.high - each.low)
-        p = max(each.p_within(claim.margin) if claim.margin else each.p for each in tests)
-        row = {"claim": claim.sentence, "compared": claim.compared, **wider._asdict(), "p": p, "cases": cases}
-        rows.append(row)
+        which = {"seeds": claim.seeds, "states": claim.states}
+        found, cases = study.pooled(claim.own, claim.other, claim.kinds, margin=claim.margin, **which)
+        rows.append({"claim": claim.sentence, "compared": claim.compared, **found._asdict(), "cases": cases})
     return pandas.DataFrame(rows).assign(p_holm=holm([row["p"] for row in rows]))
 
 

@@ -83,11 +83,10 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
                 own = {agent: key(offline_rl, agent) for agent in offline_rl.agents() if agent.seed in seeds}
                 columns = list(next(iter(own.values())))
                 tables = {table: read_table(output / table, columns) for table in (SCORES, LAYERS, RUNS)}
-                published = set(tables[RUNS][columns].itertuples(index=False, name=None))
+                published = agents_in(tables[RUNS], columns)
                 wanted = [agent for agent, row in own.items() if tuple(row.values()) not in published]
                 counts = tables[LAYERS]
-                counts = counts[counts.get("weights_on_paths", "") != ""]
-                counted = set(counts[columns].itertuples(index=False, name=None))
+                counted = agents_in(counts[counts.get("weights_on_paths", "") != ""], columns)
                 uncounted = [
                     agent
                     for agent, row in own.items()
@@ -192,6 +191,11 @@ def read_table(table: Path, columns: Sequence[str]) -> pandas.DataFrame:
     except (ValueError, KeyError) as error:
         fix = f"get it back with `git checkout HEAD {table}`"  # a file in conflict has no other version
         raise UserError(f"{table}: {in_a_line(error)}; {fix}") from error
+
+
+def agents_in(rows: pandas.DataFrame, columns: Sequence[str]) -> set[tuple[str, ...]]:
+    """The agents that a table has rows of: what its first `columns` say of them."""
+    return set(rows[columns].itertuples(index=False, name=None))
 
 
 def write_table(rows: pandas.DataFrame, columns: Sequence[str], table: Path) -> None:
