@@ -111,7 +111,7 @@ def test_what_is_no_backbone_is_told(alexnet, tmp_path):
         lambda: save_file(tensors | {"features.0.bias": torch.zeros(3)}, path, named),
     ):
         write()
-        with pytest.raises(UserError, match=r"weights\.safetensors: .*the stage pictures"):
+        with pytest.raises(UserError, match=r"weights\.safetensors: .*fetch the weights again"):
             load_backbone(path)
 
 
