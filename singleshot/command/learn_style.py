@@ -28,9 +28,9 @@ from singleshot.style.datasets.weights import read_backbone
 from singleshot.style.evaluation.verdict import STROKES, in_words
 from singleshot.style.johnson import TrainStyleParams
 from singleshot.style.model_file import load_model
-from singleshot.style.schedule import FAST, SIZES, style_weight
+from singleshot.style.schedule import FAST, SHOW_SECONDS, SIZES, style_weight
 from singleshot.style.start import START
-from singleshot.style.training import PREVIEW_SECONDS, train_style
+from singleshot.style.training import train_style
 
 WORK = ".training"
 """Folder of a style's training beside its network, with which more minutes go on."""
@@ -76,7 +76,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, seconds: 
     print(
         f"{name}: {seconds / 60:.1f} minutes on {where}, of {len(photo_set):,} photos; the larger pictures "
         f"and network, the more time there is\npreview: {output / 'preview.jpg'}, renewed every "
-        f"{PREVIEW_SECONDS:.0f} s or more; an interruption costs a minute at most"
+        f"{SHOW_SECONDS:.0f} s or more; an interruption costs a minute at most"
     )
     _train(params, inputs, output, device)
     _finish(output)

@@ -8,10 +8,11 @@ colours that a transparent pixel hides.
 
 import io
 import logging
+import math
 import re
 import struct
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,16 @@ import numpy as np
 import pillow_heif
 import torch
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, ImageCms, ImageOps, PngImagePlugin, UnidentifiedImageError
+from PIL import (
+    ExifTags,
+    Image,
+    ImageCms,
+    ImageDraw,
+    ImageFont,
+    ImageOps,
+    PngImagePlugin,
+    UnidentifiedImageError,
+)
 from torch import Tensor
 
 from singleshot.errors import UserError
@@ -83,6 +93,8 @@ TIFF_TAGS = {
 UNTIMED_MS = 100
 """How long browsers show a frame for which a file states no time, or too short a one to be meant."""
 SHORTEST_MS = 10
+CAPTION_PX, FONT_PX = 36, 14
+"""Height of a caption of two lines, and of its font."""
 
 
 class NamedBytes(io.BytesIO):
@@ -484,6 +496,26 @@ def luma(pictures: Tensor) -> Tensor:
 def side_by_side(*pictures: Tensor) -> Tensor:
     """Pictures (3, H, W_i) of one height in a row: (3, H, ΣW_i)."""
     return torch.cat(pictures, dim=-1)
+
+
+def contact_sheet(pictures: Sequence[Tensor], captions: Sequence[str]) -> Tensor:
+    """Pictures (3, H, W) of one size, each above its caption, in rows that make about a square."""
+    cells = [
+        torch.cat([picture, _caption(text, picture.shape[-1])], dim=-2)
+        for picture, text in zip(pictures, captions, strict=True)
+    ]
+    height, width = cells[0].shape[-2:]
+    columns = math.ceil((len(cells) * height / width) ** 0.5)
+    cells += [torch.ones(3, height, width)] * (-len(cells) % columns)
+    rows = [torch.cat(cells[i : i + columns], dim=-1) for i in range(0, len(cells), columns)]
+    return torch.cat(rows, dim=-2)
+
+
+def _caption(text: str, width: int) -> Tensor:
+    """The text in black on white, (3, CAPTION_PX, width)."""
+    strip = Image.new("L", (width, CAPTION_PX), "white")
+    ImageDraw.Draw(strip).multiline_text((4, 1), text, "black", ImageFont.load_default(FONT_PX), spacing=2)
+    return torch.from_numpy(np.array(strip)).float().div(255).expand(3, -1, -1)
 
 
 def middle(picture: Tensor, side: int) -> Tensor:

@@ -132,7 +132,7 @@ class Trainer:
     shifted and gets noise, as from one frame of a video to the next (Wang et al. 2020, "Consistent video
     style transfer via compound regularization", who shift single objects too). `levels_weight` is that of
     :func:`~singleshot.style.losses.levels_loss`, to `levels` of the painting. The learning rate rises over
-    the first batches and falls along half a cosine, to 0 after `batches`.
+    the first batches and falls along half a cosine, to 0 at the end.
     """
 
     def __init__(
@@ -142,7 +142,6 @@ class Trainer:
         config: JohnsonConfig,
         *,
         levels: Tensor,
-        batches: int,
         seed: int,
         dtype: torch.dtype,
     ) -> None:
@@ -150,8 +149,6 @@ class Trainer:
         self.config = config
         """Settings, which may be changed while training lasts, except `width` (see :meth:`widen`)."""
         self.seed, self.dtype = seed, dtype
-        self.batches = batches
-        """Length of the training, which may be changed too."""
         self.device = str(next(network.parameters()).device)
         self.levels = levels.to(self.device)
         self.optimizer = torch.optim.Adam(network.parameters())
@@ -163,8 +160,11 @@ class Trainer:
         self.network = widened(self.network, width, self.seed).to(self.device)
         self.optimizer = torch.optim.Adam(self.network.parameters())
 
-    def update(self, photos: Tensor) -> Tensor:
-        """Train on photos (N, 3, S, S); return content, style, TV, temporal, levels, total loss: (6)."""
+    def update(self, photos: Tensor, done: float) -> Tensor:
+        """Train on photos (N, 3, S, S); return content, style, TV, temporal, levels, total loss: (6).
+
+        `done` is the part of the training that is over, from 0 to 1, on which the learning rate depends.
+        """
         self.step += 1
         x = photos.to(self.device, memory_format=torch.channels_last)
         ŷ = self.transform(x)
@@ -174,7 +174,7 @@ class Trainer:
         light = levels_loss(ŷ, self.levels) if self.config.levels_weight else torch.zeros_like(tv)
         total = perceptual + weight * temporal + self.config.levels_weight * light
         for group in self.optimizer.param_groups:
-            group["lr"] = self._learning_rate()
+            group["lr"] = self._learning_rate(done)
         self.optimizer.zero_grad()
         total.backward()
         self.optimizer.step()
@@ -204,9 +204,8 @@ class Trainer:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
 
-    def _learning_rate(self) -> float:
+    def _learning_rate(self, done: float) -> float:
         """The learning rate of this step, counted from 1."""
-        done = (self.step - 1) / self.batches
         return self.config.learning_rate * min(1, self.step / WARMUP) * (1 + math.cos(math.pi * done)) / 2
 
     def _temporal_loss(self, x: Tensor, ŷ: Tensor) -> Tensor:

@@ -1,12 +1,14 @@
-"""A training in a given time, whose size and length follow the machine's load while it lasts.
+"""How far a training has come, and how large its pictures and network are if it has a given time.
 
-The larger the pictures, the fewer the batches. Training begins with the smallest size, for any other could be
-too large; what it takes says which size the rest of the time allows.
+The larger the pictures, the fewer the batches. A training in a given time begins with the smallest size, for
+any other could be too large. What its batches take says which size the time allows: at first, and at half
+time.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 
 import torch
 
@@ -14,25 +16,25 @@ from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.johnson import JohnsonConfig, open_loss
 from singleshot.style.perceptual_loss import style_loss
 
-ENOUGH_BATCHES = 1000
-"""Number of batches that a size must have time for in order to be chosen. With fewer batches, a smaller size
-comes nearer to the painting. The same holds for the batch size: in the same time, 150 batches of four photos
-leave a style ratio of 0.45 and 600 batches of one photo leave 0.35 (swirls, 128 px); 500 batches of four
-leave 0.22 and 2,000 of one leave 0.19."""
-MARGIN = 1.25
-"""Number of times `ENOUGH_BATCHES` that there has to be time for so that training goes to a larger size. It
-goes to a smaller one where there is no longer time for `ENOUGH_BATCHES` / `MARGIN`."""
-GROWS_UNTIL = 0.25
-"""Part of the time in which training may go to a larger size, if there is time for so many batches."""
-LARGER_FROM = 0.5
+HALF = 0.5
 """Part of the time after which pictures have the next larger side, since the photos to stylise are larger
 still. In the time of 400 batches of 128 px, 200 of them and then 89 of 192 px leave a style ratio by VGG19 of
 0.34 instead of 0.39 (a starry night) and 0.55 instead of 0.59 (a wave)."""
+PLANNED_AT = (0.05, HALF)
+"""Parts of the time after which a training is planned: the first batches show what a batch takes."""
+ENOUGH_BATCHES = 1000
+"""Number of batches that a size must have time for in order to be chosen at first. With fewer batches, a
+smaller size comes nearer to the painting. The same holds for the batch size: in the same time, 150 batches of
+four photos leave a style ratio of 0.45 and 600 batches of one photo leave 0.35 (swirls, 128 px); 500 batches
+of four leave 0.22 and 2,000 of one leave 0.19."""
 LARGER_BATCHES = 200
-"""Number of batches below which pictures stay as they are: so few leave a style faint in any case, and larger
-ones would be fewer still."""
-MOST_BATCHES = 60_000
-"""Upper bound of the number of batches: two epochs of COCO in batches of 4, as in the paper."""
+"""The same at half time: so few leave a style faint in any case, and larger ones would be fewer still."""
+REPORTS = 50
+"""Number of rows of the loss curve of a training in a given time, at least."""
+REPORT_SECONDS, SHOW_SECONDS, MOST_PREVIEWS = 30.0, 60.0, 40
+"""Most seconds between two rows; seconds between previews, or more where these would be too many."""
+REPORT_EVERY = 10
+"""Number of batches between two rows of a training by batches, or a hundredth of all if that is more."""
 FAST_BATCHES = 3000
 """Number of batches up to which the learning rate is `FAST`, three times the paper's: few batches need longer
 steps. After 2,000 batches, `FAST` and `SLOW` both leave a style ratio of 0.19, and with `FAST` the clip
@@ -70,14 +72,68 @@ SIZES = tuple(
 each takes 5.8, 2.9, 1.4, 0.6 and 0.25 s of a core of an AMD EPYC with AVX-512."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a training in a given time goes on after some batches."""
+class Pace:
+    """How far a training has come, in batches, and what is due after each batch."""
 
-    after: int
-    """Number of batches after which the plan was made."""
-    config: JohnsonConfig
-    """Settings from then on; `batches` is the length of the whole training."""
+    def __init__(
+        self, length: float, report_every: float, show_every: float, plan_at: Sequence[float] = ()
+    ) -> None:
+        self.length = length
+        self.report_every, self.show_every = report_every, show_every
+        self.plan_at = plan_at
+        """Parts of the length after which the rest is planned."""
+        self.elapsed, self.worked = 0.0, 0.0
+        """What is over of the length, and the :func:`work` done in it."""
+        self._before = 0.0
+
+    def advance(self, work: float) -> None:
+        """Count a batch."""
+        self._before, self.elapsed = self.elapsed, self.elapsed + self._taken()
+        self.worked += work
+
+    def _taken(self) -> float:
+        return 1
+
+    @property
+    def done(self) -> float:
+        """The part of the length that is over, at most 1."""
+        return min(1, self.elapsed / self.length)
+
+    @property
+    def left(self) -> float:
+        """The work that can be done in the rest, if it goes on as it went."""
+        return max(0, self.length - self.elapsed) * self.worked / self.elapsed
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a preview is due."""
+        return self.done == 1 or self._passed(self.show_every)
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the rest is to be planned."""
+        return any(self._before < part * self.length <= self.elapsed < self.length for part in self.plan_at)
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether a row of losses is due, which comes before whatever else is."""
+        return self.is_shown or self.is_planned or self._passed(self.report_every)
+
+    def _passed(self, period: float) -> bool:
+        return self._before // period < self.elapsed // period
+
+
+class TimedPace(Pace):
+    """The same in seconds of training, which begin now."""
+
+    def __init__(self, seconds: float) -> None:
+        report_every = min(REPORT_SECONDS, seconds / REPORTS)
+        super().__init__(seconds, report_every, max(SHOW_SECONDS, seconds / MOST_PREVIEWS), PLANNED_AT)
+        self._since = monotonic()
+
+    def _taken(self) -> float:
+        since, self._since = self._since, monotonic()
+        return self._since - since
 
 
 def work(size: JohnsonConfig) -> float:
@@ -85,48 +141,31 @@ def work(size: JohnsonConfig) -> float:
     return size.batch_size * (size.image_px / 128) ** 2 * (0.6 + 0.4 * size.width / 16)
 
 
-def plan(now: JohnsonConfig, step: int, photos: int, *, left: float, gone: float, before: float) -> Plan:
-    """The plan after `step` batches with the settings `now`.
+def planned(now: JohnsonConfig, step: int, photos: int, pace: Pace) -> JohnsonConfig:
+    """The settings for the rest of the time, after `step` batches with the settings `now`.
 
-    `left` is the :func:`work` that there is time for, `gone` the part of the time that is over, `before` that
-    part when the plan before was made, and `photos` the number of different photos.
+    They are the largest with which the training has enough batches. A network keeps its width or grows.
+    `photos` is the number of different photos.
     """
-    if gone < LARGER_FROM:
-        size = _size(now, step, left, gone)
-    else:
-        size = _larger(now, step, left) if before < LARGER_FROM else now
-    batches = max(step, min(MOST_BATCHES, step + round(left / work(size))))
-    config = replace(size, batches=batches)
-    if gone < GROWS_UNTIL:
-        rate = FAST if batches <= FAST_BATCHES else SLOW
-        # Without augmentation, no photo may come twice.
-        config = replace(config, learning_rate=rate, augment=photos < batches * size.batch_size)
-    return Plan(step, config)
 
-
-def _size(now: JohnsonConfig, step: int, left: float, gone: float) -> JohnsonConfig:
     def lasts(size: JohnsonConfig) -> float:
-        return step + left / work(size)
+        return step + pace.left / work(size)
+
+    def largest(sizes: Sequence[JohnsonConfig], enough: int) -> JohnsonConfig:
+        return next((size for size in sizes if lasts(size) >= enough), sizes[-1])
 
     sizes = [
-        replace(now, width=size.width, image_px=size.image_px, batch_size=size.batch_size) for size in SIZES
+        replace(now, width=max(now.width, size.width), image_px=size.image_px, batch_size=size.batch_size)
+        for size in SIZES
     ]
-    if gone < GROWS_UNTIL:
-        larger = [size for size in sizes if work(size) > work(now) and size.width >= now.width]
-        if grown := next((size for size in larger if lasts(size) >= MARGIN * ENOUGH_BATCHES), None):
-            return grown
-    if lasts(now) >= ENOUGH_BATCHES / MARGIN:
-        return now
-    # A network keeps its width.
-    smaller = [replace(size, width=now.width) for size in sizes]
-    smaller = [size for size in smaller if work(size) < work(now)] or [now]
-    return next((size for size in smaller if lasts(size) >= ENOUGH_BATCHES), smaller[-1])
-
-
-def _larger(now: JohnsonConfig, step: int, left: float) -> JohnsonConfig:
-    sides = (size.image_px for size in SIZES if size.image_px > now.image_px)
-    larger = replace(now, image_px=min(sides, default=now.image_px))
-    return larger if step + left / work(larger) >= LARGER_BATCHES else now
+    if pace.done >= HALF:
+        larger = min((size.image_px for size in sizes if size.image_px > now.image_px), default=now.image_px)
+        near = [size for size in sizes if size.image_px <= larger and size.batch_size <= now.batch_size]
+        return largest([replace(size, width=now.width) for size in near], LARGER_BATCHES)
+    size = largest(sizes, ENOUGH_BATCHES)
+    rate = FAST if lasts(size) <= FAST_BATCHES else SLOW
+    # Without augmentation, no photo may come twice.
+    return replace(size, learning_rate=rate, augment=photos < lasts(size) * size.batch_size)
 
 
 def style_weight(photos: PhotoSet, inputs: Mapping[str, Path], device: str) -> float:

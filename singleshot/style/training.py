@@ -5,22 +5,20 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, astuple, dataclass
 from time import monotonic, perf_counter
 
-import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from singleshot.errors import UserError
-from singleshot.io.images import encode_jpeg, read_rgb, side_by_side
+from singleshot.io.images import contact_sheet, encode_jpeg, read_rgb, side_by_side
 from singleshot.io.tables import write_csv
 from singleshot.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from singleshot.random_streams import stream
-from singleshot.style.backbones import Backbone, load_backbone
+from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.evaluation.verdict import judged
 from singleshot.style.johnson import (
@@ -34,32 +32,7 @@ from singleshot.style.johnson import (
 from singleshot.style.model_file import ModelCard, encode_model, save_model
 from singleshot.style.perceptual_loss import style_ratio
 from singleshot.style.precision import resolve
-from singleshot.style.schedule import MOST_BATCHES, Plan, plan, work
-
-CAPTION_PX = 36
-"""Height of a caption of two lines, in pixels."""
-FONT_PX = 14
-
-
-def contact_sheet(pictures: Sequence[Tensor], captions: Sequence[str]) -> Tensor:
-    """Pictures (3, H, W) of one size, each above its caption, in rows that make about a square."""
-    cells = [
-        torch.cat([picture, _caption(text, picture.shape[-1])], dim=-2)
-        for picture, text in zip(pictures, captions, strict=True)
-    ]
-    height, width = cells[0].shape[-2:]
-    columns = math.ceil((len(cells) * height / width) ** 0.5)
-    cells += [torch.ones(3, height, width)] * (-len(cells) % columns)
-    rows = [torch.cat(cells[i : i + columns], dim=-1) for i in range(0, len(cells), columns)]
-    return torch.cat(rows, dim=-2)
-
-
-def _caption(text: str, width: int) -> Tensor:
-    """The text in black on white, (3, CAPTION_PX, width)."""
-    strip = Image.new("L", (width, CAPTION_PX), "white")
-    ImageDraw.Draw(strip).multiline_text((4, 1), text, "black", ImageFont.load_default(FONT_PX), spacing=2)
-    return torch.from_numpy(np.array(strip)).float().div(255).expand(3, -1, -1)
-
+from singleshot.style.schedule import HALF, REPORT_EVERY, Pace, TimedPace, planned, work
 
 GPU_READERS = 4
 """Number of processes that read photos while a GPU trains. On a CPU, they would take cores away from
@@ -67,14 +40,6 @@ training, and reading is only a twentieth of a batch's time."""
 CHECKPOINT_SECONDS = 30.0
 """Seconds of training after which a checkpoint is written, however few batches that is: on a busy machine, a
 batch may take many times as long as planned."""
-REPORT_EVERY = 10
-"""Number of batches between two rows of the loss curve, or a hundredth of all batches if that is more."""
-PLANS = 50
-"""Number of times that a training in a given time is planned anew, at least."""
-FIRST_PLAN = 5
-"""Number of batches after which such a training is planned first."""
-PREVIEW_SECONDS, MOST_PREVIEWS = 60.0, 40
-"""Time between previews of such a training, and the number of previews above which it is longer."""
 CONTACT_PX = 192
 """Short side of the contact sheet's photo, in pixels."""
 JUDGED_PX = 256
@@ -115,10 +80,9 @@ def train_style(job: Job) -> Iterator[Event]:
     `contact_sheet.jpg` (one photo, an unseen one if there is any, through all previews). Every
     `checkpoint_every` batches there are two artifacts: `previews/000500.jpg`, a photo of the batch beside its
     stylised picture (also at the end), and `checkpoints/000500.safetensors`, a model file like
-    `model.safetensors`. A training in a given time is planned anew as it goes, and has previews every
-    `PREVIEW_SECONDS`; its plans are in the card, and checkpoints have them, of which the last is that of the
-    finished training: with more `seconds`, training goes on from it. On a CPU, equal parameters,
-    inputs and plans give equal bytes, with or without interruptions.
+    `model.safetensors`. A training in a given time has its plans in the card, previews every `SHOW_SECONDS`,
+    and a checkpoint at its end: with more `seconds`, training goes on from it. On a CPU, equal parameters and
+    inputs, and with `seconds` an equal clock, give equal bytes, with or without interruptions.
 
     Raises:
         UserError: an input is damaged, or a loss is no longer finite.
@@ -126,15 +90,13 @@ def train_style(job: Job) -> Iterator[Event]:
     return _Training(job).run()
 
 
+@dataclass(frozen=True)
 class _Batches(Dataset[Tensor]):
     """The batches of a training, each of which can be made from its number alone."""
 
-    def __init__(self, photos: PhotoSet, config: JohnsonConfig, seed: int) -> None:
-        self.photos, self.config, self.seed = photos, config, seed
-
-    def __len__(self) -> int:
-        config = self.config
-        return config.batches or math.ceil(config.epochs * len(self.photos) / config.batch_size)
+    photos: PhotoSet
+    config: JohnsonConfig
+    seed: int
 
     def __getitem__(self, step: int) -> Tensor:
         config = self.config
@@ -145,57 +107,61 @@ class _Training:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.params: TrainStyleParams = job.params
-        self.config, seed = self.params.johnson, self.params.seed
+        config, seed = self.params.johnson, self.params.seed
         self.photos = PhotoSet.open(job.inputs["photos"])
-        self.batches = _Batches(self.photos, self.config, seed)
-        self.jury = _Jury(job, self.photos)
-        dtype = resolve(self.config.precision, job.device)
-        network = initial_network(self.config.width, seed, job.inputs.get("start")).to(job.device)
-        loss = open_loss(job.inputs, self.config, job.device, dtype)
-        levels = open_levels(job.inputs, self.config)
-        length = len(self.batches) if self.params.seconds is None else MOST_BATCHES
-        self.trainer = Trainer(
-            network, loss, self.config, levels=levels, batches=length, seed=seed, dtype=dtype
-        )
-        self.elapsed, self.worked, self.shown = 0.0, 0.0, 0.0
-        """Seconds and :func:`work` of training so far, without interruptions, and the seconds at the last
-        preview; counted only for a training in a given time."""
-        self.plans: list[Plan] = []
+        unseen = self.params.unseen
+        samples = PhotoSet.open(job.inputs["samples"]) if unseen else self.photos
+        self.contact_photo = samples.read((unseen or samples.names)[0], short_side=CONTACT_PX)
+        self.jury = _Jury(job, samples)
+        dtype = resolve(config.precision, job.device)
+        network = initial_network(config.width, seed, job.inputs.get("start")).to(job.device)
+        loss = open_loss(job.inputs, config, job.device, dtype)
+        levels = open_levels(job.inputs, config)
+        self.trainer = Trainer(network, loss, config, levels=levels, seed=seed, dtype=dtype)
+        self.plans: dict[int, JohnsonConfig] = {}
+        """Settings that were changed for the rest of the time, by the number of batches before."""
         self.losses: list[Losses] = []
         self.thumbnails: dict[int, Tensor] = {}
         """The contact sheet's photo as stylised after each number of batches: uint8 (3, H, W)."""
+        self.pace = self._pace()
         if job.checkpoint:
             self._restore(job.checkpoint)
+
+    def _pace(self) -> Pace:
+        if self.params.seconds:
+            return TimedPace(self.params.seconds)
+        config = self.config
+        batches = config.batches or math.ceil(config.epochs * len(self.photos) / config.batch_size)
+        return Pace(batches, max(REPORT_EVERY, batches // 100), config.checkpoint_every)
 
     @property
     def step(self) -> int:
         """Number of batches so far."""
         return self.trainer.step
 
+    @property
+    def config(self) -> JohnsonConfig:
+        """Settings of the next batches."""
+        return self.trainer.config
+
     def run(self) -> Iterator[Event]:
         """Train to the end."""
         photos, saved = self._reader(), monotonic()
-        counted = saved
-        while self.step < self.trainer.batches:
-            begun = self.step
-            yield self._train(itertools.islice(photos, self._next_stop() - begun))
-            if (given := self.params.seconds) is not None:
-                now = monotonic()
-                if self._planned_anew(given, now - counted, self.step - begun):
-                    photos = self._reader()
-                counted = now
-            last = self.step == self.trainer.batches
-            done = self.step / self.trainer.batches if given is None else min(1.0, self.elapsed / given)
-            yield Progress(1.0 if last else done)
-            if given is None:
-                due = self.step % self.config.checkpoint_every == 0
-            else:
-                due = self.elapsed - self.shown >= max(PREVIEW_SECONDS, given / MOST_PREVIEWS)
-            if shown := last or due:
-                yield from self._show(last)
-            if (given or not last) and (shown or monotonic() - saved >= CHECKPOINT_SECONDS):
+        while self.pace.done < 1:
+            yield self._train(photos)
+            yield Progress(self.pace.done)
+            if self.pace.is_planned:
+                self._plan()
+                photos = self._reader()
+            if self.pace.is_shown:
+                yield from self._show()
+            due = self.pace.is_shown or monotonic() - saved >= CHECKPOINT_SECONDS
+            if due and (self.params.seconds or self.pace.done < 1):
                 yield Checkpoint(self.step, self._state())
                 saved = monotonic()
+        self._write_results()
+
+    def _write_results(self) -> None:
         output = self.job.output
         save_model(self.trainer.network, self._card(), output / "model.safetensors")
         write_csv(output / "losses.csv", Losses, self.losses)
@@ -205,64 +171,42 @@ class _Training:
             for step in self.thumbnails
         ]
         pictures = [picture.float() / 255 for picture in self.thumbnails.values()]
-        sheet = contact_sheet([self.jury.contact_photo, *pictures], ["photo", *captions])
+        sheet = contact_sheet([self.contact_photo, *pictures], ["photo", *captions])
         (output / "contact_sheet.jpg").write_bytes(encode_jpeg(sheet))
 
-    def _planned_anew(self, given: float, seconds: float, batches: int) -> bool:
-        """Plan anew after `batches` that took `seconds`; whether the next ones differ in kind.
+    def _plan(self) -> None:
+        self.plans[self.step] = planned(self.config, self.step, len(self.photos), self.pace)
+        self._follow(self.plans[self.step])
 
-        The pace is the mean of that of these batches and that of the whole training, as the load changes.
-        """
-        done = batches * work(self.config)
-        before = self.elapsed / given
-        self.elapsed += seconds
-        self.worked += done
-        pace = (seconds / done + self.elapsed / self.worked) / 2
-        left = max(0.0, given - self.elapsed) / pace
-        gone = self.elapsed / given
-        planned = plan(self.config, self.step, len(self.photos), left=left, gone=gone, before=before)
-        if planned.config == self.config:
-            return False
-        self.plans.append(planned)
-        was = self.config
-        self._follow(planned)
-        return replace(was, batches=None) != replace(self.config, batches=None)
+    def _follow(self, config: JohnsonConfig) -> None:
+        if config.width != self.config.width:
+            self.trainer.widen(config.width)
+        self.trainer.config = config
 
-    def _follow(self, planned: Plan) -> None:
-        assert planned.config.batches is not None
-        if planned.config.width != self.config.width:
-            self.trainer.widen(planned.config.width)
-        self.config = self.trainer.config = planned.config
-        self.trainer.batches = planned.config.batches
-        self.batches = _Batches(self.photos, self.config, self.params.seed)
-
-    def _show(self, last: bool) -> Iterator[Event]:
-        self.shown, picture = self.elapsed, self.trainer.stylize(self.jury.contact_photo)
-        self.thumbnails[self.step] = picture.clamp(0, 1).mul(255).round().byte()
-        model = None if last else encode_model(self.trainer.network, self._card())
-        yield self._preview()
-        if model is not None:
-            yield Artifact(f"checkpoints/{self.step:06}.safetensors", model)
+    @property
+    def _batches(self) -> _Batches:
+        return _Batches(self.photos, self.config, self.params.seed)
 
     def _reader(self) -> Iterator[Tensor]:
-        longest = len(self.batches) if self.params.seconds is None else MOST_BATCHES
         readers = 0 if self.job.device == "cpu" else GPU_READERS
-        steps = range(self.step, longest)
-        return iter(DataLoader(self.batches, batch_size=None, sampler=steps, num_workers=readers))
+        steps = itertools.count(self.step)
+        return iter(DataLoader(self._batches, batch_size=None, sampler=steps, num_workers=readers))
 
-    def _next_stop(self) -> int:
-        total = self.trainer.batches
-        if self.params.seconds is None:
-            periods = [max(REPORT_EVERY, total // 100), self.config.checkpoint_every]
-        else:
-            periods = [max(1, total // PLANS) if self.plans else FIRST_PLAN]
-        return min(total, *((self.step // period + 1) * period for period in periods))
+    def _show(self) -> Iterator[Event]:
+        picture = self.trainer.stylize(self.contact_photo)
+        self.thumbnails[self.step] = picture.clamp(0, 1).mul(255).round().byte()
+        yield self._preview()
+        if self.pace.done < 1:
+            model = encode_model(self.trainer.network, self._card())
+            yield Artifact(f"checkpoints/{self.step:06}.safetensors", model)
 
-    def _train(self, batches: Iterable[Tensor]) -> Metrics:
-        start = perf_counter()
-        losses = torch.stack(
-            [self.trainer.update(photos) for photos in batches]
-        ).cpu()  # waits for the device
+    def _train(self, photos: Iterator[Tensor]) -> Metrics:
+        """Train until a row of losses is due."""
+        start, updates = perf_counter(), []
+        while not updates or not self.pace.is_reported:
+            updates.append(self.trainer.update(next(photos), self.pace.done))
+            self.pace.advance(work(self.config))
+        losses = torch.stack(updates).cpu()  # waits for the device
         seconds = (perf_counter() - start) / len(losses)
         self._check_finite(losses)
         self.losses.append(Losses(self.step, *losses.double().mean(dim=0).tolist()))
@@ -288,47 +232,41 @@ class _Training:
         state = self.trainer.state_dict() | {
             "losses": losses,
             "thumbnails": self.thumbnails,
-            "clock": (self.elapsed, self.worked, self.shown),
-            "plans": [asdict(each) for each in self.plans],
+            "pace": (self.pace.length, self.pace.elapsed, self.pace.worked),
+            "plans": {step: asdict(config) for step, config in self.plans.items()},
         }
         torch.save(state, buffer)
         return buffer.getvalue()
 
     def _restore(self, checkpoint: bytes) -> None:
         state = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
-        for planned in state["plans"]:
-            self.plans.append(Plan(planned["after"], JohnsonConfig(**planned["config"])))
-        if self.plans:
-            self._follow(self.plans[-1])
+        self.plans = {step: JohnsonConfig(**config) for step, config in state["plans"].items()}
+        self._follow([self.config, *self.plans.values()][-1])
         self.trainer.load_state_dict(state)
         self.losses = [Losses(*row) for row in state["losses"]]
         self.thumbnails = state["thumbnails"]
-        self.elapsed, self.worked, self.shown = state["clock"]
-        given = self.params.seconds
-        if given is not None and self.step == self.trainer.batches and self.elapsed < given:
-            left, gone = (given - self.elapsed) * self.worked / self.elapsed, self.elapsed / given
-            planned = plan(self.config, self.step, len(self.photos), left=left, gone=gone, before=gone)
-            self.plans.append(planned)
-            self._follow(planned)
+        length, self.pace.elapsed, self.pace.worked = state["pace"]
+        if length < self.pace.length and self.pace.done < HALF:  # it was planned for less time
+            self._plan()
 
     def _preview(self) -> Artifact:
-        photos = self.batches[self.step - 1]
+        photos = self._batches[self.step - 1]
         generator = stream("preview", self.params.seed, self.step, bits=64)
         photo = photos[int(torch.randint(len(photos), (), generator=generator))]
         picture = side_by_side(photo, self.trainer.stylize(photo))
         return Artifact(f"previews/{self.step:06}.jpg", encode_jpeg(picture))
 
     def _card(self) -> ModelCard:
-        names = ("batches", "width", "image_px", "batch_size", "learning_rate", "augment")
+        names = ("width", "image_px", "batch_size", "learning_rate", "augment")
         described = [
-            {"after": each.after} | {name: getattr(each.config, name) for name in names}
-            for each in self.plans
+            {"after": step} | {name: getattr(config, name) for name in names}
+            for step, config in self.plans.items()
         ]
         plans = {"plans": described} if described else {}
         arithmetic = {"arithmetic": str(self.trainer.dtype).removeprefix("torch.")}
         cards = (json.loads(path.read_text("utf-8")) for path in self.job.inputs["photos"].rglob("card.json"))
         origins = ", ".join(sorted({card["origin"] for card in cards}))
-        loss, photo = self.trainer.loss, self.jury.contact_photo
+        loss, photo = self.trainer.loss, self.contact_photo
         stylized, original = (loss.network.grams(x) for x in (self.trainer.stylize(photo), photo))
         ratio = {"style_ratio": style_ratio(stylized, original, loss.painting)}
         johnson = {"johnson": asdict(self.config)}
@@ -338,7 +276,7 @@ class _Training:
             photos=f"{len(self.photos)}, from {origins}",
             steps=self.step,
             settings=asdict(self.params) | johnson | arithmetic | plans,
-            scores=self.losses[-1].named() | ratio | self.jury.scores(self.trainer),
+            scores=self.losses[-1].named() | ratio | self.jury.scores(self.trainer.stylize),
             commit=self.job.commit,
         )
 
@@ -346,24 +284,17 @@ class _Training:
 class _Jury:
     """Photos that the network is not trained on, and AlexNet, which judges their pictures."""
 
-    def __init__(self, job: Job, photos: PhotoSet) -> None:
-        self.photos: list[Tensor] = []
-        self.alexnet: Backbone | None = None
-        unseen: Sequence[str] = job.params.unseen
-        if unseen:
-            samples = PhotoSet.open(job.inputs["samples"])
-            self.photos = [samples.read(name, short_side=JUDGED_PX) for name in unseen]
-            self.contact_photo = samples.read(unseen[0], short_side=CONTACT_PX)
+    def __init__(self, job: Job, samples: PhotoSet) -> None:
+        params: TrainStyleParams = job.params
+        self.photos = [samples.read(name, short_side=JUDGED_PX).to(job.device) for name in params.unseen]
+        if self.photos:
             self.alexnet = load_backbone(job.inputs["alexnet"]).to(job.device)
-            config: JohnsonConfig = job.params.johnson
-            self.painting = read_rgb(job.inputs["painting"], short_side=config.style_px).to(job.device)
-        else:
-            self.contact_photo = photos.read(photos.names[0], short_side=CONTACT_PX)
+            painting = read_rgb(job.inputs["painting"], short_side=params.johnson.style_px)
+            self.painting = painting.to(job.device)
 
-    def scores(self, trainer: Trainer) -> dict[str, float]:
-        """The scores of the network as it is; none without photos."""
-        if self.alexnet is None:
+    def scores(self, stylize: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """The scores of a network's pictures; none without photos."""
+        if not self.photos:
             return {}
-        device = self.painting.device
-        pictures = [trainer.stylize(photo).to(device) for photo in self.photos]
-        return judged(pictures, [photo.to(device) for photo in self.photos], self.painting, self.alexnet)
+        pictures = [stylize(photo).to(photo.device) for photo in self.photos]
+        return judged(pictures, self.photos, self.painting, self.alexnet)

@@ -14,7 +14,6 @@ from singleshot.errors import UserError
 from singleshot.io.images import encode_png, read_rgb
 from singleshot.job import Checkpoint
 from singleshot.style import schedule as planning
-from singleshot.style import training
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.weights import Origin
@@ -46,15 +45,15 @@ def workplace(tmp_path, tmp_path_factory, monkeypatch):
     monkeypatch.setattr(module.joblib, "cpu_count", lambda: 1)
     monkeypatch.setattr(module, "SIZES", (SMALL,))
     monkeypatch.setattr(planning, "SIZES", (SMALL,))
-    monkeypatch.setattr(training, "PREVIEW_SECONDS", 2)
+    monkeypatch.setattr(planning, "SHOW_SECONDS", 2)
     now, update = [0.0], Trainer.update
 
-    def in_a_second(self, photos):
+    def in_a_second(self, photos, done):
         now[0] += 1
-        return update(self, photos)
+        return update(self, photos, done)
 
     monkeypatch.setattr(Trainer, "update", in_a_second)
-    monkeypatch.setattr(training, "monotonic", lambda: now[0])
+    monkeypatch.setattr(planning, "monotonic", lambda: now[0])
 
 
 def learn(seconds=6):

@@ -190,12 +190,12 @@ def test_a_training_grows_with_its_time_and_shrinks_when_the_machine_slows_down(
     now, update = [0.0], Trainer.update
     unit = schedule.work(sizes[-1])
 
-    def at_a_pace(self, photos):
+    def at_a_pace(self, photos, done):
         now[0] += schedule.work(self.config) / unit * (1 if now[0] < 60 else 12)
-        return update(self, photos)
+        return update(self, photos, done)
 
     monkeypatch.setattr(Trainer, "update", at_a_pace)
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(schedule, "monotonic", lambda: now[0])
     job = make_job(seconds=1000.0, width=4, image_px=32, batch_size=1, batches=None)
     list(train_style([job]))
     network, card = load_model(job.output / "model.safetensors")
@@ -212,13 +212,13 @@ def test_a_network_is_widened_where_there_is_time_and_goes_on_after_an_interrupt
     """A batch takes a second, and three from the 21st on."""
     now, update = [0.0], Trainer.update
 
-    def slower(self, photos):
+    def slower(self, photos, done):
         now[0] += 1 if self.step < 20 else 3
-        return update(self, photos)
+        return update(self, photos, done)
 
     monkeypatch.setattr(Trainer, "update", slower)
-    monkeypatch.setattr(module, "monotonic", lambda: now[0])
-    monkeypatch.setattr(module, "PREVIEW_SECONDS", 20.0)
+    monkeypatch.setattr(schedule, "monotonic", lambda: now[0])
+    monkeypatch.setattr(schedule, "SHOW_SECONDS", 20.0)
     monkeypatch.setattr(schedule, "ENOUGH_BATCHES", 8)
     settings = {"seconds": 60.0, "width": 4, "image_px": 32, "batch_size": 1, "batches": None}
     whole = make_job(**settings)
