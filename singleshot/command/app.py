@@ -96,7 +96,7 @@ def stylize(
         Path | None, option("PICTURE", "The style goes where this picture, scaled to each, is white.")
     ] = None,
     invert_mask: Annotated[bool, option(None, "Black takes the style, not white.", "--invert-mask")] = False,
-    keep_faces: Annotated[bool, option(None, "Leave faces that look at the camera.", "--keep-faces")] = False,
+    keep_faces: Annotated[bool, option(None, "Leave faces as they are.", "--keep-faces")] = False,
     batch_size: Annotated[int, option("N", "Pictures of one size, or frames, at a time.", min=1)] = 1,
     runtime: Annotated[
         Literal["torch", "openvino-f32", "openvino-bf16", "onnxruntime"] | None,

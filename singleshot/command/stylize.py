@@ -19,6 +19,7 @@ from singleshot.command.styles import MODEL, Shares, short_name, style_model
 from singleshot.errors import UserError
 from singleshot.export.stylizers import StylizerName, fixed_runtime, open_stylizer
 from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value, sync
+from singleshot.style.apply.regions import face_detector
 from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
 from singleshot.style.blend import blend
@@ -86,6 +87,8 @@ def stylize_inputs(shares: Shares, inputs: Sequence[str], output: Path, options:
     torch.set_num_threads(joblib.cpu_count())
     Image.MAX_IMAGE_PIXELS = None  # Pillow's limit is for strangers' files
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if options.settings.keep_faces:
+        face_detector()  # if it can't be had, that is said once
     loaded = [load_model(style_model(name)) for name in shares]
     network = blend([network for network, _ in loaded], list(shares.values()))
     on_device = network.to(device)

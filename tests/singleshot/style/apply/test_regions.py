@@ -54,7 +54,6 @@ def test_a_face_stays_and_the_rest_does_not(capsys):
 
 @pytest.mark.parametrize("photo", [coffee, immunohistochemistry])
 def test_cups_and_cells_have_no_face(photo):
-    """Cells have two for the detector's own settings."""
     assert find_faces(np.ascontiguousarray(photo())) == []
 
 
