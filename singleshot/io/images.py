@@ -318,6 +318,7 @@ def open_picture(source: Source, formats: tuple[str, ...] = FORMATS) -> Iterator
         ):
             if isinstance(picture.fp, _Ended):
                 picture.info["ended"] = picture.fp.getvalue()
+            picture.info["deep"] = ";16" in str(picture.tile) or picture.mode[0] in "IF"
             if picture.format in CODES:
                 picture.info["cicp"] = _codes(file, *CODES[picture.format])
             tags = getattr(picture, "tag_v2", {})
@@ -399,6 +400,8 @@ def stored_as(picture: Image.Image, name: str) -> StoredAs:
     icc = _kept_profile(picture, file_format)
     if coding := coding_of(picture.info):
         logger.warning("%s: %s", name, coding)
+    if picture.info.get("deep"):
+        logger.warning("%s: has 16 bits or more in a sample; the result has 8", name)
     if picture.mode == "CMYK" and icc is None:
         logger.warning("%s: has CMYK colours without a profile; the result is RGB", name)
     if file_format in WITH_PROFILE:

@@ -5,6 +5,7 @@ import sys
 from types import SimpleNamespace
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -127,6 +128,15 @@ def test_opacity_is_put_back(network, tmp_path, name, mode):
         if name != "a.webp":
             rgb = np.asarray(before.convert("RGBA"))[..., :3]
             assert_array_equal(np.asarray(after)[..., :3], stylized(network, rgb))
+
+
+@pytest.mark.parametrize("name", ["a.png", "grey.png", "a.tif"])
+def test_16_bits_are_told(name, network, tmp_path, caplog):
+    shape = (40, 52) if name == "grey.png" else (40, 52, 3)
+    pixels = np.random.default_rng(0).integers(0, 2**16, shape, np.uint16)
+    cv2.imwrite(str(tmp_path / name), pixels)
+    run(network, tmp_path / name, tmp_path / "out")
+    assert f"{name}: has 16 bits" in caplog.text
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "CMYK"])
