@@ -158,7 +158,7 @@ def learn_style(
     from singleshot.command.learn_style import learn_style as learn
 
     with resumable("the same command goes on from the last checkpoint, a minute old at most"):
-        learn(painting, photos, name, 60 * minutes)
+        learn(painting, photos, name, minutes)
 
 
 @command(

@@ -5,7 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import joblib
@@ -19,10 +19,10 @@ from singleshot.command.styles import MODEL, Shares, short_name, style_model
 from singleshot.errors import UserError
 from singleshot.export.stylizers import StylizerName, fixed_runtime, open_stylizer
 from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value, sync
+from singleshot.style import Style
 from singleshot.style.apply.regions import face_detector
 from singleshot.style.apply.strokes import small_size
 from singleshot.style.apply.stylize import StylizeSettings, check_size, fits_whole
-from singleshot.style.blend import blend
 from singleshot.style.model_file import load_model, save_model
 from singleshot.style.picture_files import stylize_pictures, stylize_stream, told
 from singleshot.style.transformer_net import TransformerNet
@@ -89,9 +89,8 @@ def stylize_inputs(shares: Shares, inputs: Sequence[str], output: Path, options:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if options.settings.keep_faces:
         face_detector()  # if it can't be had, that is said once
-    loaded = [load_model(style_model(name)) for name in shares]
-    network = blend([network for network, _ in loaded], list(shares.values()))
-    on_device = network.to(device)
+    style = Style.blend({Style(*load_model(style_model(name))): share for name, share in shares.items()})
+    on_device = style.network.to(device)
     if STANDARD in (*inputs, str(output)):
         if len(inputs) != 1 or str(output) != STANDARD:
             raise UserError(f"{STANDARD} is for one picture: give one, and --output {STANDARD}")
@@ -101,13 +100,7 @@ def stylize_inputs(shares: Shares, inputs: Sequence[str], output: Path, options:
     targets, failures = plan_targets(media, output, "-".join(map(short_name, shares)))
     with tempfile.TemporaryDirectory(prefix="singleshot-") as directory:
         model = Path(directory) / MODEL
-        save_model(
-            network,
-            replace(
-                loaded[0][1], style=" ".join(f"{name}:{share:g}" for name, share in shares.items()), scores={}
-            ),
-            model,
-        )
+        save_model(style.network, style.card, model)
         record = Record(targets, (sha256_of(model), options.settings))
         missing = _missing(targets, record, options.force, failures)
         pictures = {target: medium.file for target, medium in missing.items() if medium.kind == "picture"}

