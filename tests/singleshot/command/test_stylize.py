@@ -236,9 +236,14 @@ def test_mistakes_are_told_before_any_work(styles, inputs, output, words):
 
 def test_a_runtime_that_is_asked_for_is_taken(monkeypatch, capsys):
     float32 = replace(OPTIONS, settings=StylizeSettings(precision="float32"))
+    monkeypatch.setattr(module, "unavailable", lambda runtime: f"{runtime} is not installed")
     stylize_inputs(INK, ["film.mp4"], Path("out"), float32)
+    advice = "pip install onnx openvino"
+    assert advice in capsys.readouterr().out.splitlines()[1]
     stylize_inputs(INK, ["film.mp4"], Path("more"), replace(float32, runtime="onnxruntime"))
-    assert "by onnxruntime" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "by onnxruntime" in out
+    assert advice not in out
     # Runtimes differ in a last bit, and then the encoder may choose otherwise for a dozen frames: by 1.3.
     assert apart("out/film-ink.mp4", "more/film-ink.mp4") < 3
     assert apart("out/film-ink.mp4", "film.mp4") > 10
