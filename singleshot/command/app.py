@@ -133,12 +133,20 @@ def stylize(
         stylize_inputs(shares, inputs, output, options)
 
 
-@command("styles")
-def styles() -> None:
+@command("styles", "styles --output styles.jpg")
+def styles(
+    output: Annotated[
+        Path | None, option("FILE.jpg", "Write a sheet of a photo in each style.", "--output", "-o")
+    ] = None,
+) -> None:
     """List the styles: those that come with the package, the pipeline's, and your own."""
-    from singleshot.command.styles import list_styles
+    from singleshot.command.styles import draw_styles, list_styles
 
+    if output and (output.suffix.lower() not in (".jpg", ".jpeg") or output.exists()):
+        raise UserError(f"{output}: give --output a new name that ends in .jpg")
     list_styles()
+    if output:
+        draw_styles(output)
 
 
 @command("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60")

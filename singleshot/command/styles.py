@@ -31,6 +31,25 @@ def list_styles() -> None:
         print(f"{name:{max(map(len, files))}}  {where}")
 
 
+def draw_styles(output: Path) -> None:
+    """Write a sheet of scikit-image's cat and its pictures in each style."""
+    import skimage.data
+    import torch
+
+    from singleshot.io.images import contact_sheet, encode_jpeg
+    from singleshot.io.whole_file import whole_file
+    from singleshot.style import Style
+
+    photo = skimage.data.chelsea()
+    pictures = {"photo": photo} | {
+        name: Style.load(file)(photo) for name, file in sorted(style_files().items())
+    }
+    tensors = [torch.from_numpy(pixels).permute(2, 0, 1) / 255 for pixels in pictures.values()]
+    with whole_file(output) as whole:
+        whole.write_bytes(encode_jpeg(contact_sheet(tensors, list(pictures))))
+    print(f"{output}: a photo in each")
+
+
 def read_shares(styles: Iterable[str]) -> Shares:
     """Styles with the shares after their colons, e.g. `swirls:0.7`, which are 1 by default.
 

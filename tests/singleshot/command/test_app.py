@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import get_type_hints
 
+import numpy as np
 import onnx
 import pytest
 import safetensors.torch
@@ -15,11 +16,13 @@ import torch
 import typer
 from command_lines import assert_help_tells_all, assert_one_line, runner
 from PIL import Image
+from skimage.data import chelsea
 
 from singleshot.__main__ import PACKAGES, main
 from singleshot.command import app as command_line
 from singleshot.export.model_files import open_network
 from singleshot.export.stylizers import StylizerName
+from singleshot.io.images import CAPTION_PX
 from singleshot.io.onnx_model import AgentScore
 from singleshot.io.to_onnx import card_of, to_onnx
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
@@ -191,6 +194,19 @@ def test_styles_are_listed_with_where_they_are(run, tmp_path, monkeypatch):
     assert "mine    styles/mine/model.safetensors" in lines
     assert "swirls  comes with the package" in lines
     assert "waves   styles/waves/model.safetensors, which hides the one of the package" in lines
+
+
+def test_a_sheet_shows_a_photo_in_each_style(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("styles", "-o", "sheet.jpg")
+    height, width = chelsea().shape[:2]
+    with Image.open("sheet.jpg") as sheet:
+        assert sheet.size == (2 * width, 2 * (height + CAPTION_PX))  # the photo and three styles
+        photo = np.asarray(sheet)[:height, :width].astype(int)
+    assert np.abs(photo - chelsea()).mean() < 3
+    status, *_, said = run("styles", "-o", "sheet.jpg")
+    assert status == 1
+    assert "sheet.jpg: give --output a new name" in said
 
 
 def test_the_command_and_the_runtimes_of_videos_agree():
