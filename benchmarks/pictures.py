@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw
 
 from benchmarks.command import check_inputs, run_main
 from pipelines.config.params import Config, load_config
-from pipelines.paths import AGENTS, STYLIZED, TRANSFERS, painting
+from pipelines.stages import AGENTS, STYLIZED, TRANSFERS, painting
 from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.variant import DENSE, percentage
 from singleshot.rl.agents import AgentSpec

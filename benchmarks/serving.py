@@ -30,7 +30,7 @@ from skimage.data import chelsea
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading
 from pipelines.config.params import load_config
-from pipelines.paths import GRAPHS
+from pipelines.stages import GRAPHS
 from singleshot.errors import UserError
 from singleshot.serving.models import Model, find_models
 

@@ -8,9 +8,8 @@ from PIL import Image
 
 from singleshot.job import Job, per_job
 from singleshot.rl.environments import Environment
-from singleshot.rl.evaluation.drawing import Caption, SideBySide
+from singleshot.rl.evaluation.drawing import Caption, SideBySide, write_video
 from singleshot.rl.evaluation.episode import load_episode
-from singleshot.rl.evaluation.video import write_video
 
 VIDEO, STILL = "animation.mp4", "still.jpg"
 WIDTH, HEIGHT = 400, 226

@@ -18,8 +18,7 @@ from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari, write_minari
 from singleshot.rl.data.transitions import DataConfig, Episode, Recording, from_episodes
 from singleshot.rl.environments import LOCOMOTION, Environment
-from singleshot.rl.experts.collect import roll_out
-from singleshot.rl.experts.failures import Draw, Rollout, mix
+from singleshot.rl.experts.collect import Draw, Rollout, mix, roll_out
 from singleshot.rl.experts.policy import Expert, load_expert
 
 HELD_OUT = 0.1
@@ -95,7 +94,7 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
 
     The card says where the data are from, with the SHA-256 of the expert or the D4RL file; the undiscounted
     returns of complete episodes; what is doubtful; and of rollouts, which episodes of those played failed
-    (:mod:`singleshot.rl.experts.failures`), with their returns, and whether the data have them.
+    (:mod:`singleshot.rl.experts.collect`), with their returns, and whether the data have them.
 
     Raises:
         UserError: the source can't be reached, or its data are damaged or another environment's.

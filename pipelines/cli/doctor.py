@@ -11,7 +11,7 @@ from pipelines.config.params import Config, check, load_config
 from pipelines.engine.on_ray import cluster_address, ray_cluster
 from pipelines.engine.run import ExecutorConfig
 from pipelines.engine.tracking import database_file, mlflow_client, tracking_uri
-from pipelines.paths import AGENTS, DATASETS
+from pipelines.stages import AGENTS, DATASETS
 from singleshot.errors import UserError, in_a_line
 from singleshot.io.own_process import OwnProcess, ProcessFailed
 from singleshot.secrets import without_secrets

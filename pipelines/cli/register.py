@@ -11,7 +11,7 @@ import pandas
 
 from pipelines.config.params import load_config
 from pipelines.engine.tracking import Experiment, TrackingConfig, tracking, tracking_uri
-from pipelines.paths import GRAPHS, QUALITY, TIMINGS
+from pipelines.stages import GRAPHS, QUALITY, TIMINGS
 from pipelines.stages import STAGES
 from singleshot.io.onnx_model import GraphCard, read_card
 from singleshot.io.whole_file import sha256_of

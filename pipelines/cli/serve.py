@@ -15,7 +15,7 @@ from ray import serve
 
 from pipelines.config.params import load_config
 from pipelines.engine.on_ray import cluster_address, ray_cluster
-from pipelines.paths import GRAPHS
+from pipelines.stages import GRAPHS
 from singleshot.errors import UserError
 from singleshot.serving.app import build_app
 from singleshot.serving.config import ServingConfig

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from pipelines import paths
+from pipelines import stages
 from pipelines.config.offline_rl import AGENT_TAGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
-from pipelines.paths import AGENTS, CLASSIFICATION, EXPORTS, GRAPHS, SAMPLES, TIMINGS
+from pipelines.stages import AGENTS, CLASSIFICATION, EXPORTS, GRAPHS, SAMPLES, TIMINGS
 from singleshot.export.measurement import InputSize, Measurement
 from singleshot.export.runtimes import RUNTIMES, installed_version
 from singleshot.io.onnx_model import Form
@@ -55,7 +55,7 @@ def policy_of(agent: AgentSpec) -> TrainedNetwork:
 
 def style_network(style: str) -> TrainedNetwork:
     """A trained style's network."""
-    return TrainedNetwork(f"styles/{style}", paths.style_network(style), {"style": style})
+    return TrainedNetwork(f"styles/{style}", stages.style_network(style), {"style": style})
 
 
 def classifier(config: Config) -> TrainedNetwork:

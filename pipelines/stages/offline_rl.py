@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas
 
-from pipelines import paths
+from pipelines import stages
 from pipelines.config.offline_rl import AGENT_TAGS, OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
@@ -31,7 +31,7 @@ from tasks.reporting.look import OTHER, PRUNERS, name, ordered
 from tasks.reporting.scores import agent_scores
 from tasks.train_agents import HeldoutRow, TrainParams, train
 
-DIGESTS = paths.EXPERTS / "datasets.sha256"
+DIGESTS = stages.EXPERTS / "datasets.sha256"
 """Digests of the datasets that the default settings give, in the format of `sha256sum`."""
 SUMMARY = Path("results/offline_rl/summary.json")
 MOST_PRUNERS = 3
@@ -50,7 +50,7 @@ def prepare_data(work: Work, config: Config) -> None:
     in the data.
     """
     planned = data_cells(config.offline_rl)
-    for cell, directory in zip(planned, work.compute(planned, paths.DATASETS), strict=True):
+    for cell, directory in zip(planned, work.compute(planned, stages.DATASETS), strict=True):
         failures = json.loads((directory / "card.json").read_text("utf-8"))["failures"]
         if failures:
             used, left_out = len(failures["used"]), len(failures["left_out"])
@@ -68,19 +68,19 @@ def data_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     """The cell that makes the dataset that an agent is trained on."""
     environment = config.environment_of(agent)
     params = DatasetParams.of(agent.environment, environment, config.data, config.draw_of(agent))
-    inputs = params.inputs(paths.EXPERTS / f"{agent.environment.lower()}.safetensors")
+    inputs = params.inputs(stages.EXPERTS / f"{agent.environment.lower()}.safetensors")
     tags = {"environment": agent.environment, "source": config.data.source}
     return Cell(config.data_of(agent), prepare_dataset, params, inputs, tags, modules=environment.modules)
 
 
 def dataset_of(config: OfflineRLConfig, agent: AgentSpec) -> Path:
     """The file of the transitions that an agent is trained on."""
-    return paths.DATASETS / config.data_of(agent) / "transitions.safetensors"
+    return stages.DATASETS / config.data_of(agent) / "transitions.safetensors"
 
 
 def model_of(agent: AgentSpec) -> Path:
     """The file of a trained agent."""
-    return paths.AGENTS / agent.name / AGENT_FILE
+    return stages.AGENTS / agent.name / AGENT_FILE
 
 
 def check_digest(params: DatasetParams, dataset: Path) -> None:
@@ -100,7 +100,7 @@ def check_digest(params: DatasetParams, dataset: Path) -> None:
         )
 
 
-@step("prune", tags=AGENT_TAGS, tables=(paths.LAYERS,))
+@step("prune", tags=AGENT_TAGS, tables=(stages.LAYERS,))
 def prune_agents(work: Work, config: Config) -> None:
     """Make the masks of every pruned agent of the sweep, before any training.
 
@@ -108,7 +108,7 @@ def prune_agents(work: Work, config: Config) -> None:
     """
     offline_rl = config.offline_rl
     cells = [prune_cell(offline_rl, agent) for agent in offline_rl.agents() if agent.mask_pruner]
-    concatenate(work.compute(cells, paths.MASKS), paths.LAYERS)
+    concatenate(work.compute(cells, stages.MASKS), stages.LAYERS)
 
 
 def prune_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
@@ -126,7 +126,7 @@ def prune_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     tags=AGENT_TAGS,
     metrics=("d4rl_score", "return_mean", "updates_per_second"),
     groups=("agent",),
-    tables=(paths.SCORES,),
+    tables=(stages.SCORES,),
 )
 def train_agents(work: Work, config: Config) -> None:
     """Train every agent of the sweep under its mask, and score it as it trains.
@@ -136,10 +136,10 @@ def train_agents(work: Work, config: Config) -> None:
     evaluations.
     """
     cells = [train_cell(config.offline_rl, agent) for agent in config.offline_rl.agents()]
-    directories = work.compute(cells, paths.AGENTS, gpu=True, start_ray=True)
-    concatenate(directories, paths.SCORES)
-    concatenate(directories, paths.HELDOUT, HeldoutRow)  # of agents without an environment, instead of scores
-    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(paths.SCORES)), indent=2) + "\n", encoding="utf-8")
+    directories = work.compute(cells, stages.AGENTS, gpu=True, start_ray=True)
+    concatenate(directories, stages.SCORES)
+    concatenate(directories, stages.HELDOUT, HeldoutRow)  # of agents without an environment, instead of scores
+    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(stages.SCORES)), indent=2) + "\n", encoding="utf-8")
 
 
 def train_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
@@ -157,7 +157,7 @@ def train_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     )
     inputs = {"dataset": dataset_of(config, agent)}
     if agent.mask_pruner:
-        inputs["masks"] = paths.MASKS / agent.name / "masks.safetensors"
+        inputs["masks"] = stages.MASKS / agent.name / "masks.safetensors"
     if environment.id is None:
         inputs["heldout"] = inputs["dataset"].with_name("heldout.safetensors")
     stack, modules = str(agent.unpruned), (agent.module, *environment.modules)
@@ -181,7 +181,7 @@ def animate_agents(work: Work, config: Config) -> None:
     The episode is one of median return in the last evaluation. A run with a tag `pruner` shows a single
     agent.
     """
-    work.compute(list(_animations(config.offline_rl)), paths.ANIMATIONS)
+    work.compute(list(_animations(config.offline_rl)), stages.ANIMATIONS)
 
 
 def _animations(config: OfflineRLConfig) -> Iterator[Cell]:
@@ -214,12 +214,12 @@ def _animation(
     colours = [PRUNERS.get(each.pruner, OTHER) for each in lanes]
     environment = config.environment_of(lanes[0])
     params = AnimateParams(environment, tuple(map(Caption, labels, colours)), seconds)
-    episodes = (paths.AGENTS / each.name / "episode.safetensors" for each in lanes)
+    episodes = (stages.AGENTS / each.name / "episode.safetensors" for each in lanes)
     inputs = dict(zip(labels, episodes, strict=True))
     return Cell(cell, animate, params, inputs, tags, modules=environment.modules)
 
 
-@step("sizes", tags=AGENT_TAGS, tables=(paths.SIZES,))
+@step("sizes", tags=AGENT_TAGS, tables=(stages.SIZES,))
 def measure_bytes(work: Work, config: Config) -> None:
     """Measure the bytes of every trained agent's networks in each storage format.
 
@@ -230,14 +230,14 @@ def measure_bytes(work: Work, config: Config) -> None:
         Cell(agent.name, measure_sizes, agent, {"model": model_of(agent)}, agent.tags)
         for agent in config.offline_rl.agents()
     ]
-    concatenate(work.compute(cells), paths.SIZES)
+    concatenate(work.compute(cells), stages.SIZES)
 
 
 @step(
     "quantize",
     tags=AGENT_TAGS,
     metrics=(*(f"d4rl_score_{kind}" for kind in KINDS), *(f"bytes_{kind}" for kind in KINDS)),
-    tables=(paths.QUANTIZED,),
+    tables=(stages.QUANTIZED,),
 )
 def quantize_agents(work: Work, config: Config) -> None:
     """Round the values of trained agents to fewer bits, and score the agents again.
@@ -255,7 +255,7 @@ def quantize_agents(work: Work, config: Config) -> None:
         and agent.seed in seeds
         and offline_rl.environment_of(agent).id
     )
-    concatenate(work.compute([quantize_cell(offline_rl, agent) for agent in chosen]), paths.QUANTIZED)
+    concatenate(work.compute([quantize_cell(offline_rl, agent) for agent in chosen]), stages.QUANTIZED)
 
 
 def quantize_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:

@@ -9,7 +9,7 @@ from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import PROVENANCE, Work, step
-from pipelines.paths import EVALUATION, REPORT, SCORES, STATISTICS
+from pipelines.stages import EVALUATION, REPORT, SCORES, STATISTICS
 from singleshot.pruning.variant import percentage
 from tasks.reporting import paper
 from tasks.reporting.page import TEMPLATES, PageParams, Setting, draw_page

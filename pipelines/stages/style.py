@@ -9,7 +9,7 @@ from typing import get_args
 
 import pandas
 
-from pipelines import paths
+from pipelines import stages
 from pipelines.config.params import Config
 from pipelines.config.style import StyleConfig
 from pipelines.engine.cells import Cell
@@ -35,7 +35,7 @@ PARTS = Path("results/style/quality")
 @step("fetch_images", tags=("source", "style"))
 def fetch_images(work: Work, config: Config) -> None:
     """Pack the photos that styles are trained on, and copy or fetch the paintings."""
-    work.compute(list(image_cells(config.style)), paths.IMAGES)
+    work.compute(list(image_cells(config.style)), stages.IMAGES)
 
 
 def image_cells(style: StyleConfig) -> Iterator[Cell]:
@@ -62,11 +62,11 @@ def fetch_backbones(work: Work, config: Config) -> None:
     """
     weights = config.style.weights
     cells = [
-        Cell(name, fetch_weights, params, {"photos": paths.PHOTOS}, {"backbone": name})
+        Cell(name, fetch_weights, params, {"photos": stages.PHOTOS}, {"backbone": name})
         for name in (*get_args(BackboneName), "lpips")
         for params in [WeightsParams(name, weights.source, weights.normalization)]
     ]
-    work.compute(cells, paths.BACKBONES, gpu=True)
+    work.compute(cells, stages.BACKBONES, gpu=True)
 
 
 @step("make_clip", tags=("photo",))
@@ -74,7 +74,7 @@ def make_clip(work: Work, config: Config) -> None:
     """Make the video that is stylised if no other is given."""
     clip = config.style.clip
     work.compute(
-        [Cell("clip", fetch_clip, clip, {"photos": paths.SAMPLES}, {"photo": clip.photo})], paths.VIDEOS
+        [Cell("clip", fetch_clip, clip, {"photos": stages.SAMPLES}, {"photo": clip.photo})], stages.VIDEOS
     )
 
 
@@ -82,7 +82,7 @@ def make_clip(work: Work, config: Config) -> None:
     "transfer_style",
     tags=("study", "backbone", "loss", "optimizer", "style"),
     metrics=("total", "content", "style"),
-    tables=(paths.STUDIES,),
+    tables=(stages.STUDIES,),
 )
 def transfer_styles(work: Work, config: Config) -> None:
     """Optimise one picture at a time (Gatys et al. 2016), in studies of backbones, losses and optimisers.
@@ -93,9 +93,9 @@ def transfer_styles(work: Work, config: Config) -> None:
     for picture in config.style.transfers():
         settings = picture.config
         inputs = {
-            "photos": paths.SAMPLES,
-            "painting": paths.painting(picture.style),
-            "backbone": paths.normalized_backbone(settings.backbone),
+            "photos": stages.SAMPLES,
+            "painting": stages.painting(picture.style),
+            "backbone": stages.normalized_backbone(settings.backbone),
         }
         tags = {
             "study": picture.study,
@@ -105,7 +105,7 @@ def transfer_styles(work: Work, config: Config) -> None:
             "optimizer": settings.optimizer,
         }
         cells.append(Cell(picture.name, transfer_style, picture, inputs, tags))
-    concatenate(work.compute(cells, paths.TRANSFERS, gpu=True), paths.STUDIES, name="history.csv")
+    concatenate(work.compute(cells, stages.TRANSFERS, gpu=True), stages.STUDIES, name="history.csv")
 
 
 @step(
@@ -121,15 +121,15 @@ def train_styles(work: Work, config: Config) -> None:
     cells = []
     for style in config.style.training.styles:
         inputs = {
-            "photos": paths.PHOTOS,
-            "painting": paths.painting(style),
-            "backbone": paths.backbone("vgg16"),
-            "samples": paths.SAMPLES,
-            "alexnet": paths.backbone("alexnet"),
+            "photos": stages.PHOTOS,
+            "painting": stages.painting(style),
+            "backbone": stages.backbone("vgg16"),
+            "samples": stages.SAMPLES,
+            "alexnet": stages.backbone("alexnet"),
             **config.style.start_of(style),
         }
         cells.append(Cell(style, train_style, config.style.training_of(style), inputs, {"style": style}))
-    work.compute(cells, paths.STYLES, gpu=True)
+    work.compute(cells, stages.STYLES, gpu=True)
 
 
 @step("stylize", tags=("style", "video"), metrics=("seconds_per_image", "frames_per_second"))
@@ -140,11 +140,11 @@ def stylize(work: Work, config: Config) -> None:
     """
     video = video_of(config.style)
     info = probe(video)
-    work.compute(list(_stylized(config, video, info)), paths.STYLIZED, gpu=True)
+    work.compute(list(_stylized(config, video, info)), stages.STYLIZED, gpu=True)
     for style in config.style.training.styles:
-        segments = paths.STYLIZED / style / "segments"
+        segments = stages.STYLIZED / style / "segments"
         join_segments(
-            sorted(segments.rglob(SEGMENT)), video, info, paths.STYLIZED / style / stylized_name(video)
+            sorted(segments.rglob(SEGMENT)), video, info, stages.STYLIZED / style / stylized_name(video)
         )
         shutil.rmtree(segments)
 
@@ -152,18 +152,18 @@ def stylize(work: Work, config: Config) -> None:
 def video_of(style: StyleConfig) -> Path:
     """The video that is stylised."""
     given = style.stylize.video
-    return Path(given) if given else paths.VIDEOS / "clip" / "clip.mp4"
+    return Path(given) if given else stages.VIDEOS / "clip" / "clip.mp4"
 
 
 def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
     settings = config.style.stylize
     large = LargeParams(settings.large, replace(settings.settings, stroke=1.0))
     photo = Path(settings.large.photo)
-    enlarged = {"photo": photo} if photo.suffix else {"photos": paths.SAMPLES}
+    enlarged = {"photo": photo} if photo.suffix else {"photos": stages.SAMPLES}
     for style in config.style.training.styles:
-        model = {"model": paths.style_network(style)}
+        model = {"model": stages.style_network(style)}
         photos = StylizeParams(style, settings.photos, settings.short_side_px, settings.settings)
-        inputs = model | {"photos": paths.SAMPLES, "painting": paths.painting(style)}
+        inputs = model | {"photos": stages.SAMPLES, "painting": stages.painting(style)}
         yield Cell(f"{style}/photos", stylize_photos, photos, inputs, {"style": style})
         yield Cell(f"{style}/large", stylize_large, large, model | enlarged, {"style": style})
         inputs, tags = model | {"video": video}, {"style": style, "video": video.name}
@@ -178,7 +178,7 @@ def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
     "measure_quality",
     tags=("style",),
     metrics=("style_ratio", "ssim", "lpips", "warping_error_ratio"),
-    tables=(paths.QUALITY, paths.ITERATIONS),
+    tables=(stages.QUALITY, stages.ITERATIONS),
 )
 def judge_styles(work: Work, config: Config) -> None:
     """Measure what stylised pictures keep of photo and painting, and how steady the video is.
@@ -189,10 +189,10 @@ def judge_styles(work: Work, config: Config) -> None:
     """
     cells = [_quality(config, style) for style in config.style.training.styles]
     directories = work.compute(cells, PARTS, gpu=True)
-    concatenate(directories, paths.QUALITY)
-    concatenate(directories, paths.ITERATIONS)
+    concatenate(directories, stages.QUALITY)
+    concatenate(directories, stages.ITERATIONS)
     SUMMARY.write_text(
-        json.dumps(_summary(pandas.read_csv(paths.QUALITY)), indent=2) + "\n", encoding="utf-8"
+        json.dumps(_summary(pandas.read_csv(stages.QUALITY)), indent=2) + "\n", encoding="utf-8"
     )
 
 
@@ -200,7 +200,7 @@ def _quality(config: Config, style: str) -> Cell:
     quality, transfer = config.style.quality, config.style.transfer
     video = video_of(config.style)
     pictures = {
-        picture.config.backbone: paths.TRANSFERS / picture.name / "picture.png"
+        picture.config.backbone: stages.TRANSFERS / picture.name / "picture.png"
         for picture in config.style.transfers()
         if (picture.study, picture.style) == (quality.study, style)
     }
@@ -212,13 +212,13 @@ def _quality(config: Config, style: str) -> Cell:
         clip=video.name,
     )
     inputs = {
-        "painting": paths.painting(style),
-        **{backbone: paths.backbone(backbone) for backbone in get_args(BackboneName)},
-        "lpips": paths.BACKBONES / "lpips" / "heads.safetensors",
-        "photos": paths.SAMPLES,
-        "model": paths.style_network(style),
+        "painting": stages.painting(style),
+        **{backbone: stages.backbone(backbone) for backbone in get_args(BackboneName)},
+        "lpips": stages.BACKBONES / "lpips" / "heads.safetensors",
+        "photos": stages.SAMPLES,
+        "model": stages.style_network(style),
         "video": video,
-        "stylized_video": paths.STYLIZED / style / stylized_name(video),
+        "stylized_video": stages.STYLIZED / style / stylized_name(video),
         **{f"gatys-{backbone}": picture for backbone, picture in pictures.items()},
     }
     return Cell(style, measure_quality, params, inputs, {"style": style})
@@ -232,7 +232,7 @@ def _summary(quality: pandas.DataFrame) -> dict[str, float]:
     return {f"{style}/{column}": round(value, 4) for (style, column), value in means.stack().items()}
 
 
-@step("measure_speed", tags=("style",), tables=(paths.SPEED,))
+@step("measure_speed", tags=("style",), tables=(stages.SPEED,))
 def time_styles(work: Work, config: Config) -> None:
     """Time a picture by optimisation and by a trained network, at several sizes.
 
@@ -243,11 +243,11 @@ def time_styles(work: Work, config: Config) -> None:
     style = config.style.training.styles[0]
     params = SpeedParams(speed, transfer.settings, config.style.stylize.precision)
     inputs: dict[str, Path] = {
-        "photos": paths.PHOTOS,
-        "painting": paths.painting(style),
-        "model": paths.style_network(style),
+        "photos": stages.PHOTOS,
+        "painting": stages.painting(style),
+        "model": stages.style_network(style),
     }
-    inputs |= {backbone: paths.normalized_backbone(backbone) for backbone in speed.backbones}
+    inputs |= {backbone: stages.normalized_backbone(backbone) for backbone in speed.backbones}
     # One cell, so that nothing runs beside what is timed.
     cell = Cell("speed", measure_speed, params, inputs, {"style": style})
-    concatenate(work.compute([cell], gpu=True), paths.SPEED)
+    concatenate(work.compute([cell], gpu=True), stages.SPEED)

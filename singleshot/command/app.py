@@ -200,7 +200,7 @@ def evaluate(
     from singleshot.rl.evaluation import play
 
     if video:  # before the agent plays for nothing
-        from singleshot.rl.evaluation.video import write_drawing, write_rendering
+        from singleshot.rl.evaluation.drawing import write_drawing, write_rendering
     trained = load_agent(file)
     where = _where(environment, trained.environment)
     print(f"{trained.spec}, in {where.id}")
@@ -323,7 +323,7 @@ def serve(
     Prometheus. `python -m pipelines serve` serves them from a cluster, with the settings of params.yaml.
     """
     print("starting: reads the networks, then starts its processes …", flush=True)
-    from singleshot.folders import GRAPHS
+    from singleshot.io.folders import GRAPHS
     from singleshot.serving.config import ServingConfig
     from singleshot.serving.models import made_graphs
     from singleshot.serving.server import serve_forever

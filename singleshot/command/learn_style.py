@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from singleshot.errors import UserError
-from singleshot.folders import LEARNED
+from singleshot.io.folders import LEARNED
 from singleshot.style import Style, shipped
 from singleshot.style.evaluation.verdict import STROKES, in_words
 from singleshot.style.schedule import SHOW_SECONDS

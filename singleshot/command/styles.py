@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from singleshot.errors import UserError, did_you_mean
-from singleshot.folders import LEARNED, TRAINED
+from singleshot.io.folders import LEARNED, TRAINED
 from singleshot.style import shipped
 
 MODEL = "model.safetensors"

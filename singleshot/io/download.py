@@ -9,7 +9,7 @@ import pooch
 from filelock import FileLock
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.user_cache import user_cache
+from singleshot.io.folders import user_cache
 from singleshot.io.whole_file import sha256_of
 
 TIMEOUT_S = (10, 60)

@@ -13,7 +13,7 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from singleshot.errors import UserError, in_a_line
-from singleshot.io.user_cache import user_cache
+from singleshot.io.folders import user_cache
 from singleshot.io.whole_file import sha256_of
 
 MEMBER_BYTES = 1 << 28

@@ -7,9 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from singleshot.rl.algorithm import Policy
-from singleshot.rl.architecture import MLP, Architecture, Units
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, Differentiated, SparseNetwork, mean_square, mlp
+from singleshot.rl.networks import (
+    MLP,
+    AnyNetwork,
+    Architecture,
+    Differentiated,
+    SparseNetwork,
+    Units,
+    mean_square,
+    mlp,
+)
 
 ACTOR = ("pi.0", "pi.1", "pi.2")
 

@@ -19,11 +19,13 @@ from singleshot.pruning.pruner import Parts, of_layers
 from singleshot.pruning.variant import DENSE, SMALL, variant_name
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, algorithm_class, module_of
-from singleshot.rl.architecture import Architecture, Layers, LayerTensors
 from singleshot.rl.environments import Environment, environment_in_file
 from singleshot.rl.networks import (
     AnyNetwork,
+    Architecture,
     DenseNetwork,
+    Layers,
+    LayerTensors,
     SparseNetwork,
     from_parameters,
     initialize,

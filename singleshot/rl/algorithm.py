@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from singleshot.errors import UserError
 from singleshot.random_streams import Randomness
 from singleshot.registry import modules_of
-from singleshot.rl.architecture import Architecture, Units
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, Initialization
+from singleshot.rl.networks import AnyNetwork, Architecture, Initialization, Units
 
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]
 """Function from a network to the terms of its loss by name, (K,) each. Their sum is minimised; autograd

@@ -11,9 +11,8 @@ from singleshot.pruning.pruner import Objective, ScoreFunction
 from singleshot.random_streams import Randomness, stream
 from singleshot.rl.agents import AgentMasks, initial_networks, parts_of
 from singleshot.rl.algorithm import Algorithm, Loss
-from singleshot.rl.architecture import Architecture, LayerTensors, total
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.networks import DenseNetwork
+from singleshot.rl.networks import Architecture, DenseNetwork, LayerTensors, total
 
 
 def make_masks(

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from singleshot import __version__
 from singleshot.errors import UserError
-from singleshot.folders import LEARNED, PAINTINGS
+from singleshot.io.folders import LEARNED, PAINTINGS, user_cache
 from singleshot.io.onnx_model import GraphCard, Kind, load_onnx, read_card, unbatched_shapes
-from singleshot.io.user_cache import user_cache
 from singleshot.io.whole_file import sha256_of, whole_file
 from singleshot.rl import shipped as shipped_agents
 from singleshot.style import shipped as shipped_styles

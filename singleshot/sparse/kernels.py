@@ -19,7 +19,7 @@ from numba.core import config
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError
-from singleshot.io.user_cache import user_cache
+from singleshot.io.folders import user_cache
 from singleshot.io.whole_file import sha256_of_value
 from singleshot.sparse.vectors import (
     DOTS,

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 import singleshot
 from singleshot.errors import UserError
-from singleshot.io.user_cache import user_cache
+from singleshot.io.folders import user_cache
 from singleshot.io.whole_file import sha256_of, whole_file
 from singleshot.job import Artifact, Checkpoint, Job, Progress, Task
 from singleshot.style.backbones import save_backbone

@@ -47,7 +47,7 @@ def test_counts_are_positive_integers(refusal):
 
 
 def test_serving_names_the_models_it_lacks(refusal, tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.paths.GRAPHS", tmp_path)
+    monkeypatch.setattr("pipelines.stages.GRAPHS", tmp_path)
     assert refusal("serving").startswith(f"error: {tmp_path}: no graph to serve")
     card = GraphCard(kind="policy", cell="actor", inputs=(), outputs=("action",), details={"algorithm": "bc"})
     monkeypatch.setattr("singleshot.serving.models.find_models", lambda directory: [Model(card, directory)])

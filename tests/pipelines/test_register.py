@@ -11,7 +11,7 @@ import small_graphs
 from checkouts import ROOT
 
 from pipelines.cli.register import REGISTERED, register_graphs
-from pipelines.paths import GRAPHS, QUALITY, TIMINGS
+from pipelines.stages import GRAPHS, QUALITY, TIMINGS
 
 NAME = small_graphs.BC.replace("/", "-")
 POLICY = GRAPHS / small_graphs.BC / "bc.onnx"

@@ -20,7 +20,7 @@ from singleshot.io.uv import run_uv
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-DRAWING = {"singleshot.rl.evaluation.drawing", "singleshot.rl.evaluation.video", "singleshot.io.h264"}
+DRAWING = {"singleshot.rl.evaluation.drawing", "singleshot.io.h264"}
 """Of offline RL, only these need the pictures and videos of the extra `style`."""
 COMPILED = {f"singleshot.sparse.{name}" for name in ("kernels", "perceptron", "vectors")}
 """Of sparse networks, those that train agents."""

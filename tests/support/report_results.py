@@ -12,7 +12,7 @@ import torch
 
 from singleshot.io.images import encode_jpeg, encode_png
 from singleshot.job import Job
-from singleshot.rl.evaluation.video import write_video
+from singleshot.rl.evaluation.drawing import write_video
 from tasks.reporting import page, results
 
 LOCOMOTION, SEEDS, UPDATES = ("HalfCheetah", "Hopper"), (0, 1), (500, 1000)

@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from singleshot.random_streams import Randomness
 from singleshot.rl.actor_critic import ACTOR, Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
-from singleshot.rl.architecture import MLP, Architecture, Units
+from singleshot.rl.algorithms.bc import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, Differentiated, SparseNetwork, mlp
-from singleshot.rl.vae import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
+from singleshot.rl.networks import MLP, AnyNetwork, Architecture, Differentiated, SparseNetwork, Units, mlp
 
 Z_LIMIT = 0.5
 """Limit to which samples of the VAE's prior are clipped, so that decoded actions stay close to the data."""

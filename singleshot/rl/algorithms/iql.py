@@ -31,9 +31,8 @@ from singleshot.rl.actor_critic import (
     td_loss,
 )
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Schedule
-from singleshot.rl.architecture import MLP, Architecture
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork, mlp
+from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 
 V = ("v.0", "v.1", "v.2")
 LOG_STD = ("log_std",)

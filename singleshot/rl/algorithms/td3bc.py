@@ -26,9 +26,8 @@ from singleshot.rl.actor_critic import (
     td_loss,
 )
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron
-from singleshot.rl.architecture import Architecture
 from singleshot.rl.data.replay import Batch
-from singleshot.rl.networks import AnyNetwork
+from singleshot.rl.networks import AnyNetwork, Architecture
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,23 @@
-"""Drawings of episodes, without OpenGL: bodies of capsules and spheres, as seen from the side.
+"""Videos of episodes, drawn without OpenGL or rendered by MuJoCo.
+
+Bodies are drawn as capsules and spheres, as seen from the side.
 
 The bodies of D4RL's three environments move in the plane of x and z, so the side view loses nothing. From the
 side, a capsule looks like a capsule whatever its direction, so the bodies of other environments can be drawn,
 too.
 """
 
+import ctypes.util
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from fractions import Fraction
+from itertools import chain, repeat
+from pathlib import Path
 
+import av
 import cv2
 import mujoco
 import numpy as np
@@ -18,11 +26,18 @@ from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 from scipy.ndimage import uniform_filter1d
 
+from singleshot.errors import UserError, in_a_line
+from singleshot.io.h264 import VideoFormat, add_h264, address, encode
 from singleshot.io.images import Frame
 from singleshot.rl.environments import Environment, make_environment
 from singleshot.rl.evaluation.episode import PlayedEpisode
 
 Colour = tuple[int, ...]
+
+WIDTH, HEIGHT = 854, 480
+COLOUR = "#0b5c8f"
+CRF = 27
+"""Constant rate factor of H.264 at which flat colours and straight edges still look clean."""
 
 LEAST_FRAMES_PER_SECOND = 30
 """Lowest frame rate of a video, if the simulation has as many steps per second: below some 20, the eye sees
@@ -230,3 +245,61 @@ def _fill_capsule(
 def _fixed(points: NDArray[np.float64]) -> NDArray[np.int32]:
     """OpenCV's coordinates: 0 is the middle of the first pixel, the last SUBPIXELS bits are a fraction."""
     return np.round((points - 0.5) * (1 << SUBPIXELS)).astype(np.int32)
+
+
+def write_video(path: Path, frames: Iterable[Frame], frames_per_second: float) -> None:
+    """Write frames as an H.264 video in an MP4 file.
+
+    Raises:
+        UserError: the video can't be written there.
+    """
+    frames = iter(frames)
+    first = next(frames)
+    height, width, _ = first.shape
+    rate = Fraction(frames_per_second).limit_denominator(1000)
+    try:
+        with av.open(address(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
+            stream = add_h264(container, VideoFormat(width, height, str(rate)), CRF)
+            for packet in encode(stream, chain([first], frames)):
+                container.mux(packet)
+    except OSError as error:
+        raise UserError(f"{path}: the video can't be written there: {error.strerror}") from error
+
+
+def write_drawing(path: Path, episode: PlayedEpisode, label: str) -> None:
+    """Write an episode as this project draws it, at its real speed."""
+    scene = SideBySide([episode], [Caption(label, COLOUR)], WIDTH, HEIGHT)
+    write_video(path, scene.frames(), scene.frames_per_second)
+
+
+def write_rendering(path: Path, episode: PlayedEpisode) -> None:
+    """Write an episode as MuJoCo renders it, (480, 480), a frame for each step, at its real speed.
+
+    Raises:
+        UserError: MuJoCo can't render on this machine.
+    """
+    # Without a display, choose a back end that needs none. By default, Gymnasium tries GLFW and fails.
+    if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
+        os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
+    environment = make_environment(episode.environment, render_mode="rgb_array")
+    environment.reset(seed=0)
+    simulation = environment.unwrapped
+    if not isinstance(simulation, MujocoEnv):
+        raise UserError(
+            f"{episode.environment.id} is not simulated by MuJoCo, so its episodes have no pictures"
+        )
+
+    def frames() -> Iterator[Frame]:
+        for positions in episode.positions[1:]:
+            simulation.set_state(positions, np.zeros(simulation.model.nv))
+            try:
+                yield np.asarray(environment.render())
+            except Exception as error:  # each of MuJoCo's back ends raises its own kind if OpenGL is missing
+                raise UserError(
+                    f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: "
+                    f"{in_a_line(error)}; install a GPU's driver or the packages libegl1 and libgl1-mesa-dri "
+                    "(MUJOCO_GL=egl), or else libosmesa6 (MUJOCO_GL=osmesa)"
+                ) from error
+
+    write_video(path, frames(), 1 / episode.step_seconds)
+    environment.close()

@@ -8,16 +8,17 @@ from torch.optim.adam import adam
 
 from singleshot.random_streams import Randomness
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.architecture import LayerTensors, total
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import (
     AnyNetwork,
     DenseNetwork,
     Differentiated,
     Execution,
+    LayerTensors,
     SparseNetwork,
     from_parameters,
     sparse_perceptrons,
+    total,
 )
 
 MOMENTS = ("exp_avg", "exp_avg_sq")

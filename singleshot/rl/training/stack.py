@@ -26,9 +26,8 @@ from singleshot.rl.agents import (
     parts_of,
 )
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.architecture import LayerTensors
 from singleshot.rl.data.replay import ReplayBuffer
-from singleshot.rl.networks import DenseNetwork, Execution
+from singleshot.rl.networks import DenseNetwork, Execution, LayerTensors
 from singleshot.rl.training.learner import Learner
 
 WARM_UP = 3

@@ -7,11 +7,11 @@ import torch
 
 from singleshot.rl.actor_critic import td_loss
 from singleshot.rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
+from singleshot.rl.algorithms.bc import encode, vae_loss
 from singleshot.rl.algorithms.bcq import BCQConfig, perturb, perturbation_loss
 from singleshot.rl.data.replay import Batch
 from singleshot.rl.networks import from_parameters
 from singleshot.rl.training.learner import Learner
-from singleshot.rl.vae import encode, vae_loss
 
 PHI = 0.5
 BATCH = 130  # more than a block of lanes

@@ -8,7 +8,7 @@ import report_results
 from browsers import CHROMIUM
 from waiting import PAGE_S
 
-from singleshot.rl.evaluation.video import write_video
+from singleshot.rl.evaluation.drawing import write_video
 
 pytest.importorskip("playwright.sync_api")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH")]

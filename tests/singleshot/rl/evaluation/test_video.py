@@ -6,9 +6,8 @@ from PIL import Image
 from singleshot.errors import UserError
 from singleshot.job import Job
 from singleshot.rl.environments import LOCOMOTION
-from singleshot.rl.evaluation.drawing import Caption
+from singleshot.rl.evaluation.drawing import Caption, write_drawing, write_rendering
 from singleshot.rl.evaluation.episode import PlayedEpisode, load_episode
-from singleshot.rl.evaluation.video import write_drawing, write_rendering
 from tasks.animate import AnimateParams, animate
 
 EPISODE = PlayedEpisode(

@@ -6,7 +6,7 @@ import pytest
 
 from singleshot.errors import UserError
 from singleshot.rl.data.transitions import Episode
-from singleshot.rl.experts.failures import Rollout, mix
+from singleshot.rl.experts.collect import Rollout, mix
 
 
 def rollout(number: int, failed: bool) -> Rollout:

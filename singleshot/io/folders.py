@@ -1,4 +1,4 @@
-"""The directory of the user's account in which files are kept for other runs and other checkouts."""
+"""Folders: of networks in the working directory, and of what the user's account keeps for all checkouts."""
 
 import errno
 import os
@@ -7,6 +7,13 @@ from pathlib import Path
 import platformdirs
 
 from singleshot.errors import UserError, in_a_line
+
+TRAINED = Path("models/styles")
+"""Networks of styles that the pipeline has trained, in the working directory as those below."""
+LEARNED = Path("styles")
+"""Networks for users' own paintings, from the command `learn-style`; no stage uses this directory."""
+GRAPHS = Path("models/onnx")
+PAINTINGS = Path("data/images/paintings")
 
 
 def user_cache(*names: str) -> Path:
