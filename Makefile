@@ -8,7 +8,6 @@ INSTALLED := $(VENV)/.installed
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export DVC_NO_ANALYTICS := 1
 export RAY_USAGE_STATS_ENABLED := 0
-export MLFLOW_DISABLE_TELEMETRY := true
 # Some environments, especially containers, tell Python not to keep bytecode. Each stage would then compile the 5,000
 # modules that it imports, which takes 5 of the 8.5 seconds (CPU) in which the stage opens.
 export PYTHONDONTWRITEBYTECODE :=

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
-import pandas
 
 from pipelines.config.params import load_config
-from pipelines.engine.tracking import Experiment, TrackingConfig, tracking, tracking_uri
-from pipelines.stages import GRAPHS, QUALITY, TIMINGS
-from pipelines.stages import STAGES
+from pipelines.engine.tracking import Experiment, TrackingConfig, experiment_name, run_name, tracking
+from pipelines.stages import GRAPHS, STAGES
 from singleshot.io.onnx_model import GraphCard, read_card
 from singleshot.io.whole_file import sha256_of
 from singleshot.pruning.variant import percentage
-from singleshot.secrets import without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -25,15 +22,15 @@ REGISTERED = Path("build/registered.json")
 FORMS = ("dense", "compacted")
 """The smallest exact form of a network that was never pruned, and of a pruned one."""
 CURRENT = "current"
-TABLE = "| | |\n|---|---|\n"
-"""Beginning of the descriptions that are written here; a person's own stay."""
+TRAINED_BY = {"policy": "train", "style": "train_style"}
+"""The steps whose runs have trained networks of these kinds."""
 
 
 def register_graphs() -> None:
-    """Point the alias `current` of each network's registered model to its version, and describe it.
+    """Point the alias `current` of each network's registered model to its version.
 
     A version is known by the SHA-256 of its file. One that MLflow does not have, or has without its files, is
-    logged.
+    logged, to the run that has trained the network if there is one.
     """
     from mlflow import MlflowClient
 
@@ -45,20 +42,26 @@ def register_graphs() -> None:
             card = read_card(path)
             if card.form not in FORMS:
                 continue
-            name = card.cell.replace("/", "-")  # MLflow allows no slashes
-            versions[name] = register(client, path, name, tracker.run_id)
-            written = client.get_registered_model(name).description or TABLE
-            if written.startswith(TABLE) and written != (own := describe(card, path, config.tracking)):
-                client.update_registered_model(name, own)
+            run_id = _training_run(client, config.tracking, card) or tracker.run_id
+            versions[model_name(card)] = register(client, path, card, run_id)
     REGISTERED.parent.mkdir(exist_ok=True)
     REGISTERED.write_text(json.dumps(versions, indent=1) + "\n", encoding="utf-8")
     print(f"MLflow's registry has the {len(versions)} networks of {GRAPHS}")
 
 
-def register(client: "MlflowClient", path: Path, name: str, run_id: str) -> str:
-    """Point the alias `current` of a registered model to the version of a graph, and return this version."""
-    digest = sha256_of(path)
-    version = _version(client, name, digest) or _log(client, path, name, digest, run_id)
+def model_name(card: GraphCard) -> str:
+    """The name of a network's registered model."""
+    return card.cell.replace("/", "-")  # MLflow allows no slashes
+
+
+def register(client: "MlflowClient", path: Path, card: GraphCard, run_id: str) -> str:
+    """Point the alias `current` to the version of a graph, which the run gets if it is new; return it."""
+    name, digest = model_name(card), sha256_of(path)
+    version = _version(client, name, digest)
+    if version is None:
+        version = _log(client, path, name, run_id)
+        client.update_model_version(name, version, describe(card, path))
+        client.set_model_version_tag(name, version, "sha256", digest)
     client.set_registered_model_alias(name, CURRENT, version)
     return version
 
@@ -76,7 +79,19 @@ def _version(client: "MlflowClient", name: str, digest: str) -> str | None:
     return None
 
 
-def _log(client: "MlflowClient", path: Path, name: str, digest: str, run_id: str) -> str:
+def _training_run(client: "MlflowClient", config: TrackingConfig, card: GraphCard) -> str | None:
+    if card.kind not in TRAINED_BY:
+        return None
+    experiment = client.get_experiment_by_name(experiment_name(config, TRAINED_BY[card.kind]))
+    if experiment is None:
+        return None
+    name = run_name(card.cell.removeprefix("styles/"))
+    query = f"tags.current = 'yes' and attributes.run_name = '{name}'"
+    found = client.search_runs([experiment.experiment_id], query, max_results=1)
+    return found[0].info.run_id if found else None
+
+
+def _log(client: "MlflowClient", path: Path, name: str, run_id: str) -> str:
     import mlflow.onnx
 
     mlflow.set_experiment(experiment_id=client.get_run(run_id).info.experiment_id)
@@ -92,61 +107,20 @@ def _log(client: "MlflowClient", path: Path, name: str, digest: str, run_id: str
             save_as_external_data=False,
             run_id=run_id,
         )
-    version = str(info.registered_model_version)
-    client.set_model_version_tag(name, version, "sha256", digest)
-    return version
+    return str(info.registered_model_version)
 
 
-def describe(card: GraphCard, path: Path, config: TrackingConfig) -> str:
-    """A graph's card as Markdown, with what the run has measured of it, and a snippet that loads it.
-
-    The file keeps what was known when it was written, so that its bytes don't depend on how fast it ran.
-    """
+def describe(card: GraphCard, path: Path) -> str:
+    """A graph's card as Markdown."""
     pruned = f", {percentage(card.sparsity)}% of the weights pruned before training" if card.sparsity else ""
     facts = {"network": f"`{card.cell}`", "kind": card.kind, "form": card.form + pruned}
     if card.score:
         facts["score"] = f"{card.score}; of D4RL scores, 0 is a random policy, 100 an expert"
-    facts |= {"quality": _quality(card), "latency": _latency(card), "bytes": f"{path.stat().st_size:,}"}
+    facts["bytes"] = f"{path.stat().st_size:,}"
     for each in card.inputs:
         shape = " x ".join(map(str, each.shape))
         facts[f"`{each.name}` {shape}"] = card.meanings.get(each.name, "")
     facts |= {f"`{output}`": card.meanings.get(output, "") for output in card.outputs}
     facts |= {key: str(value) for key, value in card.details.items() if isinstance(value, str | int | float)}
     facts |= {"licence": card.licence, "exported at commit": card.commit}
-    table = "\n".join(f"| {key} | {value} |" for key, value in facts.items() if value)
-    sizes = {"batch": 1, "height": 32, "width": 32, **card.details}  # where an axis takes any size
-    arrays = ", ".join(f"{each.name!r}: numpy.zeros({each.shape_at(sizes)})" for each in card.inputs)
-    return (
-        f"{TABLE}{table}\n\n`pip install mlflow onnxruntime`, then, in the checkout:\n\n"
-        f"```python\nimport mlflow, numpy\n\n"
-        f"mlflow.set_tracking_uri({without_secrets(tracking_uri(config))!r})\n"
-        f"model = mlflow.pyfunc.load_model('models:/{card.cell.replace('/', '-')}@{CURRENT}')\n"
-        f"model.predict({{{arrays}}})\n```"
-    )
-
-
-def _quality(card: GraphCard) -> str:
-    if card.kind == "style":
-        rows = pandas.read_csv(QUALITY)
-        rows = rows[(rows["style"] == card.details["style"]) & (rows["method"] == "johnson")]
-        rows = rows[rows["warping_error_ratio"].isna()]  # not the clip
-        left, ssim, lpips = rows[["style_ratio_alexnet", "ssim", "lpips"]].mean()
-        return (
-            f"{1 - left:.0%} of the way from photo to painting, as AlexNet sees it, which had no part in "
-            f"training; SSIM {ssim:.2f} and LPIPS {lpips:.2f} to the photo (means over {len(rows)} photos)"
-        )
-    return ""
-
-
-def _latency(card: GraphCard) -> str:
-    rows = pandas.read_csv(TIMINGS).query("status == 'ok' and batch == 1 and precision == 'float32'")
-    # Of styles, whose networks have one shape, only one is timed.
-    own = rows["model"].str.startswith("styles/") if card.kind == "style" else rows["model"] == card.cell
-    rows = rows[own & (rows["form"] == card.form) & (rows["same_choices"].fillna(1) == 1)]
-    for best in rows.nsmallest(1, "p50_ms").itertuples():
-        size = f" of {best.size_px:g} x {best.size_px:g} px" if best.size_px > 0 else ""
-        what = "state" if card.kind == "policy" else f"picture{size}"
-        threads = {0: "all cores", 1: "one thread"}.get(best.threads, f"{best.threads} threads")
-        where = f"{threads}, {best.device}; measured on {best.model}"
-        return f"{best.p50_ms:.3g} ms for one {what} by {best.runtime} in float32 (median; {where})"
-    return "not measured (`deployment.benchmark` chooses the networks that are timed)"
+    return "| | |\n|---|---|\n" + "\n".join(f"| {key} | {value} |" for key, value in facts.items() if value)

@@ -5,14 +5,17 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
-import webbrowser
-from collections.abc import Sequence
 
 from pipelines.config.params import load_config
 from pipelines.engine.processes import ends_with_its_parents
-from pipelines.engine.tracking import address, database_file, experiment_name, mlflow_client, tracking_uri
+from pipelines.engine.tracking import (
+    VIEWS,
+    address,
+    database_file,
+    experiment_name,
+    mlflow_client,
+    tracking_uri,
+)
 from singleshot.errors import UserError
 from singleshot.secrets import without_secrets
 
@@ -39,15 +42,9 @@ def serve_runs(port: int) -> None:
     server = without_secrets(uri).rstrip("/") if has_server else f"http://localhost:{port}"
     # MLflow starts with pages for language models; a click, unlike a parameter of the address, is remembered.
     print(f"MLflow: {server}/#/experiments (choose Model training there, once)")
-    pages = []
     if training:
-        for view in ("table", "charts"):
-            pages.append(f"{server}/{address(training.experiment_id, view)}")
-            print(f"agents, {view}: {pages[-1]}")
-    # Without a desktop, the browser would be a terminal's.
-    if sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
-        own = None if has_server else port
-        threading.Thread(target=_open, args=(own, pages), daemon=True).start()
+        for view in VIEWS:
+            print(f"agents, {view}: {server}/{address(training.experiment_id, view)}")
     if not has_server:
         print("Ctrl-C ends it", flush=True)
         # One worker instead of four, as SQLite has one writer; and no jobs, which judge language models.
@@ -62,14 +59,3 @@ def serve_runs(port: int) -> None:
                     raise UserError(f"MLflow's server ended with status {status}; the reason is above")
             except KeyboardInterrupt:
                 os.killpg(process.pid, signal.SIGTERM)
-
-
-def _open(port: int | None, pages: Sequence[str]) -> None:
-    """Open pages in the desktop's browser, once our own server, if any, answers at its port."""
-    answers = port is None
-    while not answers:
-        time.sleep(0.5)
-        with socket.socket() as client:
-            answers = client.connect_ex(("127.0.0.1", port)) == 0
-    for page in pages:
-        webbrowser.open(page)

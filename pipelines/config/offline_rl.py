@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pydantic
@@ -24,8 +24,6 @@ from singleshot.sparse.packed import ValuesName
 from tasks.reporting.statistics import BootstrapConfig
 from tasks.train_agents import TrainingConfig
 
-AGENT_TAGS = tuple(each.name for each in fields(AgentSpec))
-"""Tags by which the runs of agents in MLflow are filtered."""
 TRAINED = (SMALL, *METHODS)
 """Agents that get their few weights otherwise than from a pruner before training."""
 

@@ -120,12 +120,12 @@ class Step:
     run: Callable[[Work, Any], None]
 
 
-def step(name: str, **shown: Any) -> Callable[[Callable[[Work, Any], None]], Step]:
-    """Make a function a step; `shown` are fields of :class:`~pipelines.engine.tracking.Experiment`."""
+def step(name: str, *tables: Path) -> Callable[[Callable[[Work, Any], None]], Step]:
+    """Make a function a step, whose `tables` become artifacts of its run in MLflow."""
 
     def declare(run: Callable[[Work, Any], None]) -> Step:
         about, _, details = (inspect.getdoc(run) or "").partition("\n\n")
-        return Step(name, Experiment(about, details, **shown), run)
+        return Step(name, Experiment(about, details, tables), run)
 
     return declare
 

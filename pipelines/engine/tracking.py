@@ -13,11 +13,11 @@ import dataclasses
 import json
 import logging
 import os
-import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
 
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.disks import disk_full_error, is_disk_full
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
 SHOWN_CELLS = "tags.kind = 'cell' and tags.current = 'yes'"
-"""Filter of both views: not the run of the stage as a whole, nor cells that the last sweep was without."""
+"""Filter of the links: not the run of the stage as a whole, nor cells that the last sweep was without."""
 OUR_TAGS = {"kind", "driver", "profile"}
 """Tags of every run that is made here; a person's own run may have the tag `stage`, too."""
 LARGEST_ARTIFACT_BYTES = 1_000_000
@@ -40,20 +40,13 @@ LARGEST_ARTIFACT_BYTES = 1_000_000
 SHOWN = (".html", ".csv", ".png", ".jpg", ".mp4")
 """Suffixes of files that MLflow's pages display, for which the limit is higher."""
 LARGEST_SHOWN_BYTES = 20_000_000
-METRICS_PER_BATCH, MOST_RUNS = 1000, 50_000  # MLflow's limits
+METRICS_PER_BATCH, MOST_RUNS, DIGITS = 1000, 50_000, 36  # MLflow's limits; the last of a data set's digest
 FLUSH_SECONDS = 5.0
 ANSWER_SECONDS = 10
 SQLITE = "sqlite:///"
 ARTIFACTS = "mlartifacts"
-ADDRESSES = (
-    ("experiments", "artifact_location"),
-    ("runs", "artifact_uri"),
-    ("logged_models", "artifact_location"),
-    ("model_versions", "storage_location"),
-)
-"""Tables and columns of MLflow's database with addresses of artifacts."""
-PATIENCE_S = 60
-"""Another driver's transaction is over by then."""
+VIEWS: dict[str, dict[str, str]] = {"table": {}, "charts": {"compareRunsMode": "CHART"}}
+"""What MLflow's pages show of an experiment, and what their addresses have for it."""
 SECONDS = "system/seconds"
 """Metric of a cell's duration. MLflow lists `system/` apart; its own sampler would only watch the driver."""
 VARIABLES = {"dvc_stage": "DVC_STAGE", "dvc_experiment": "DVC_EXP_NAME"}
@@ -77,45 +70,30 @@ class Experiment:
     """What the stage does, in one sentence: MLflow hides the rest until a reader unfolds it."""
     details: str = ""
     """Markdown: the meaning and unit of each metric, and which table has the rest."""
-    tags: tuple[str, ...] = ()
-    """Tags to filter runs by; also columns of the table."""
-    metrics: tuple[str, ...] = ()
-    """Metrics that are columns of the table, which is sorted by the first, largest on top."""
-    groups: tuple[str, ...] = ()
-    """Tags to group runs by: charts draw the average of runs that agree in all of them."""
     tables: tuple[Path, ...] = ()
     """CSV files that the stage writes, which become artifacts of the stage's own run."""
 
     def labels(self, experiment_id: str) -> dict[str, str]:
-        """The experiment's description, kind and views, under the tags that MLflow's pages read."""
-        columns = ["attributes.`Created`", *(f"tags.`{name}`" for name in (*self.tags, "profile"))]
-        columns += [f"metrics.`{name}`" for name in self.metrics]
-        table: dict[str, Any] = {"searchFilter": SHOWN_CELLS, "selectedColumns": columns}
-        if self.metrics:
-            table |= {"orderByKey": f"metrics.`{self.metrics[0]}`", "orderByAsc": False}
-        charts: dict[str, Any] = {"searchFilter": SHOWN_CELLS, "runsHiddenMode": "SHOWALL"}
-        if self.groups:
-            keys = [{"mode": "tag", "groupByData": name} for name in self.groups]
-            charts["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
-        links = (f"[{view}]({address(experiment_id, view)})" for view in ("table", "charts"))
+        """The experiment's kind and description, under the tags that MLflow's pages read."""
+        links = (f"[{view}]({address(experiment_id, view)})" for view in VIEWS)
         paragraphs = [f"{self.about} See the {' or the '.join(links)}.", self.details]
-        if self.tags:
-            names = ", ".join(f"`tags.{name}`" for name in self.tags)
-            paragraphs.append(f"Filter by {names}: `tags.{self.tags[0]} = '…'`.")
         tables = ", and its artifacts are the tables" * bool(self.tables)
         paragraphs.append(f"One run is the stage's own: its name ends in the profile{tables}.")
         return {
             "mlflow.experimentKind": "custom_model_development",
             "mlflow.note.content": "\n\n".join(filter(None, paragraphs)),
-            "mlflow.sharedViewState.table": json.dumps(table),
-            "mlflow.sharedViewState.charts": json.dumps(charts),
         }
 
 
 def address(experiment_id: str, view: str) -> str:
-    """Where MLflow's pages show the view `table` or `charts` of an experiment."""
-    mode = "&compareRunsMode=CHART" if view == "charts" else ""
-    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning&viewStateShareKey={view}{mode}"
+    """Where MLflow's pages show the current cells of an experiment, as a `table` or as `charts`."""
+    query = {"workflowType": "machine_learning", "searchFilter": SHOWN_CELLS} | VIEWS[view]
+    return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
+
+
+def run_name(cell: str) -> str:
+    """The name of a cell's run: what differs comes first, as MLflow's pages cut long names."""
+    return " ".join(reversed(cell.split("/")))
 
 
 class Tracker:
@@ -234,14 +212,20 @@ class Tracker:
         self._open.discard(run_id)
 
     def _create(self, cell: Cell) -> "Run":
-        from mlflow.entities import Param
+        from mlflow.entities import Dataset, DatasetInput, Param
 
         shown = {key: without_secrets(value) for key, value in cell.tags.items()}
         tags = {**self._common_tags(), **shown, "kind": "cell", "cell": cell.digest, "current": "yes"}
-        run = self._client.create_run(self._experiment_id, tags=tags, run_name=cell.name)
+        run = self._client.create_run(self._experiment_id, tags=tags, run_name=run_name(cell.name))
         params = _flatten(dataclasses.asdict(cell.params))
         shown_params = [Param(key, without_secrets(str(value))) for key, value in params]
         self._client.log_batch(run.info.run_id, params=shown_params)
+        inputs = [
+            Dataset(name, cell.identity["inputs"][name][:DIGITS], "local", json.dumps({"uri": str(path)}))
+            for name, path in cell.inputs.items()
+        ]
+        if inputs:
+            self._client.log_inputs(run.info.run_id, [DatasetInput(each) for each in inputs])
         return run
 
     def _reopen(self, run: "Run") -> None:
@@ -371,33 +355,12 @@ def database_file(uri: str) -> Path | None:
     return Path(uri.removeprefix(SQLITE).partition("?")[0]) if uri.startswith(SQLITE) else None
 
 
-def _follow_move(database: Path, experiment: str) -> None:
-    """Let the database of a moved or copied checkout name the artifacts that lie beside it.
-
-    MLflow stores absolute addresses and has no command that changes them. Only those of experiments whose
-    names begin with `experiment` and a slash are changed, and only if the artifacts came along.
-    """
-    if not database.is_file() or not (database.parent / ARTIFACTS).is_dir():
-        return
-    here = _artifacts_of(database)
-    with contextlib.closing(sqlite3.connect(database, timeout=PATIENCE_S)) as connection, connection:
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'experiments'").fetchone():
-            return
-        rows = connection.execute(
-            "SELECT artifact_location FROM experiments WHERE name LIKE ? AND artifact_location LIKE ?",
-            (f"{experiment}/%", f"file://%/{ARTIFACTS}"),
-        ).fetchall()
-        for (there,) in set(rows):
-            for table, column in ADDRESSES if there != here else ():
-                connection.execute(
-                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) "
-                    f"WHERE substr({column} || '/', 1, ?) = ?",
-                    (here, len(there) + 1, len(there) + 1, f"{there}/"),
-                )
-
-
 def _artifacts_of(database: Path) -> str:
-    return (database.absolute().parent / ARTIFACTS).as_uri()
+    return (database.resolve().parent / ARTIFACTS).as_uri()
+
+
+def _is_elsewhere(location: str, here: str) -> bool:
+    return location.startswith("file://") and location.endswith(f"/{ARTIFACTS}") and location != here
 
 
 @contextlib.contextmanager
@@ -421,14 +384,12 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
     with _as_user_error(uri):
         try:
             check_answers(uri)
-            if database := database_file(uri):
-                _follow_move(database, config.experiment)
             client = mlflow.MlflowClient(tracking_uri=uri)
             given = os.environ.get("MLFLOW_TRACKING_URI")
             mlflow.set_tracking_uri(uri)  # MLflow looks there for the models of a registered version
             if given is None:  # MLflow sets the variable, which would go before the configuration from now on
                 os.environ.pop("MLFLOW_TRACKING_URI", None)
-        except (OSError, ImportError, sqlite3.Error) as error:  # also if the database's driver is missing
+        except (OSError, ImportError) as error:  # also if the database's driver is missing
             raise UserError(f"MLflow at {_shown(uri)}: {error}; see `python -m pipelines doctor`") from error
         yield client, uri
 
@@ -446,11 +407,15 @@ def _open_experiment(
     from mlflow.exceptions import MlflowException
 
     name = experiment_name(config, stage)
+    # A server has its own place for artifacts; with SQLite, `mlartifacts/` beside the database.
+    database = database_file(uri)
+    location = _artifacts_of(database) if database else None
     experiment = client.get_experiment_by_name(name)
+    if experiment and location and _is_elsewhere(experiment.artifact_location, location):
+        # The checkout was moved or copied, and MLflow would write where it was: addresses are absolute.
+        client.rename_experiment(experiment.experiment_id, f"{name} (moved, {experiment.experiment_id})")
+        experiment = None
     if experiment is None:
-        # A server has its own place for artifacts; with SQLite, `mlartifacts/` beside the database.
-        database = database_file(uri)
-        location = _artifacts_of(database) if database else None
         try:
             made = client.create_experiment(name, artifact_location=location)
             for key, value in shown.labels(made).items() if shown else ():

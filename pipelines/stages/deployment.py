@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from pipelines import stages
-from pipelines.config.offline_rl import AGENT_TAGS
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
@@ -86,12 +85,7 @@ def benchmarked_agents(config: Config) -> Iterator[AgentSpec]:
     )
 
 
-@step(
-    "export_onnx",
-    tags=(*AGENT_TAGS, "style", "architecture"),
-    metrics=("bytes_dense", "bytes_masked", "bytes_sparse", "bytes_compacted"),
-    tables=(EXPORTS,),
-)
+@step("export_onnx", EXPORTS)
 def export_onnx(work: Work, config: Config) -> None:
     """Export agents, style networks and an ImageNet classifier to ONNX.
 
@@ -126,12 +120,7 @@ def _export_cell(config: Config, task: Task, source: TrainedNetwork, **more: Pat
     return Cell(source.cell, task, params, inputs, source.tags, modules=source.modules)
 
 
-@step(
-    "benchmark",
-    tags=(*AGENT_TAGS, "form", "style", "architecture"),
-    metrics=("torch_p50_ms_threads_1", "onnxruntime_p50_ms_threads_1", "openvino-f32_p50_ms_threads_1"),
-    tables=(TIMINGS, CLASSIFICATION),
-)
+@step("benchmark", TIMINGS, CLASSIFICATION)
 def benchmark_graphs(work: Work, config: Config) -> None:
     """Run exported networks on every runtime, and compare their outputs and latencies.
 

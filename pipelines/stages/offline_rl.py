@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas
 
 from pipelines import stages
-from pipelines.config.offline_rl import AGENT_TAGS, OfflineRLConfig
+from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.params import Config
 from pipelines.engine.cells import Cell
 from pipelines.engine.stage import Work, step
@@ -39,10 +39,9 @@ MOST_PRUNERS = 3
 SECONDS, SECONDS_ALONE = 20, 10
 """Seconds of agents side by side, after which the distances between HalfCheetahs tell how they differ, and of
 one agent by itself."""
-KINDS = ("raw", "fp16", "int8")
 
 
-@step("prepare_data", tags=("environment", "source"), metrics=("d4rl_score", "return_mean"))
+@step("prepare_data")
 def prepare_data(work: Work, config: Config) -> None:
     """Make each environment's transitions, from rollouts of experts or from Minari's or D4RL's data.
 
@@ -100,7 +99,7 @@ def check_digest(params: DatasetParams, dataset: Path) -> None:
         )
 
 
-@step("prune", tags=AGENT_TAGS, tables=(stages.LAYERS,))
+@step("prune", stages.LAYERS)
 def prune_agents(work: Work, config: Config) -> None:
     """Make the masks of every pruned agent of the sweep, before any training.
 
@@ -121,25 +120,25 @@ def prune_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
     return Cell(agent.name, prune_agent, params, inputs, agent.tags, modules=modules)
 
 
-@step(
-    "train",
-    tags=AGENT_TAGS,
-    metrics=("d4rl_score", "return_mean", "updates_per_second"),
-    groups=("agent",),
-    tables=(stages.SCORES,),
-)
+@step("train", stages.SCORES)
 def train_agents(work: Work, config: Config) -> None:
     """Train every agent of the sweep under its mask, and score it as it trains.
 
     Steps are updates. `d4rl_score`: 0 is a random policy, 100 is D4RL's expert. `return_mean`: the mean
-    return of the episodes played after that update. The charts average over seeds. `scores.csv` has all
-    evaluations.
+    return of the episodes played after that update. `scores.csv` has all evaluations.
+
+    Group the charts by the tag `agent` to average over seeds. Algorithms may train for different numbers of
+    updates; the filter `tags.algorithm = 'bc'` shows one.
     """
     cells = [train_cell(config.offline_rl, agent) for agent in config.offline_rl.agents()]
     directories = work.compute(cells, stages.AGENTS, gpu=True, start_ray=True)
     concatenate(directories, stages.SCORES)
-    concatenate(directories, stages.HELDOUT, HeldoutRow)  # of agents without an environment, instead of scores
-    SUMMARY.write_text(json.dumps(_summary(pandas.read_csv(stages.SCORES)), indent=2) + "\n", encoding="utf-8")
+    concatenate(
+        directories, stages.HELDOUT, HeldoutRow
+    )  # of agents without an environment, instead of scores
+    SUMMARY.write_text(
+        json.dumps(_summary(pandas.read_csv(stages.SCORES)), indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def train_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:
@@ -174,7 +173,7 @@ def _summary(scores: pandas.DataFrame) -> dict[str, float]:
     }
 
 
-@step("animate", tags=AGENT_TAGS)
+@step("animate")
 def animate_agents(work: Work, config: Config) -> None:
     """Draw an episode of trained agents in motion: each alone, and dense beside pruned agents.
 
@@ -219,7 +218,7 @@ def _animation(
     return Cell(cell, animate, params, inputs, tags, modules=environment.modules)
 
 
-@step("sizes", tags=AGENT_TAGS, tables=(stages.SIZES,))
+@step("sizes", stages.SIZES)
 def measure_bytes(work: Work, config: Config) -> None:
     """Measure the bytes of every trained agent's networks in each storage format.
 
@@ -233,12 +232,7 @@ def measure_bytes(work: Work, config: Config) -> None:
     concatenate(work.compute(cells), stages.SIZES)
 
 
-@step(
-    "quantize",
-    tags=AGENT_TAGS,
-    metrics=(*(f"d4rl_score_{kind}" for kind in KINDS), *(f"bytes_{kind}" for kind in KINDS)),
-    tables=(stages.QUANTIZED,),
-)
+@step("quantize", stages.QUANTIZED)
 def quantize_agents(work: Work, config: Config) -> None:
     """Round the values of trained agents to fewer bits, and score the agents again.
 

@@ -19,7 +19,7 @@ from tasks.reporting.scores import evaluate_scores
 OWN_RECORD = PROVENANCE / "report" / "report.json"
 
 
-@step("evaluate", tables=(STATISTICS,))
+@step("evaluate", STATISTICS)
 def evaluate(work: Work, config: Config) -> None:
     """Estimate how much of the score pruned agents keep, with intervals over environments and seeds."""
     cell = Cell("statistics", evaluate_scores, config.offline_rl.statistics, {"scores": SCORES})

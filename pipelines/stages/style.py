@@ -32,7 +32,7 @@ SUMMARY = Path("results/style/summary.json")
 PARTS = Path("results/style/quality")
 
 
-@step("fetch_images", tags=("source", "style"))
+@step("fetch_images")
 def fetch_images(work: Work, config: Config) -> None:
     """Pack the photos that styles are trained on, and copy or fetch the paintings."""
     work.compute(list(image_cells(config.style)), stages.IMAGES)
@@ -53,7 +53,7 @@ def image_cells(style: StyleConfig) -> Iterator[Cell]:
         yield Cell(f"paintings/{name}", fetch_painting, painting, painting.inputs(), {"style": name})
 
 
-@step("fetch_weights", tags=("backbone",))
+@step("fetch_weights")
 def fetch_backbones(work: Work, config: Config) -> None:
     """Fetch the weights of VGG-16, VGG-19, AlexNet and LPIPS, and normalise the backbones' activations.
 
@@ -69,7 +69,7 @@ def fetch_backbones(work: Work, config: Config) -> None:
     work.compute(cells, stages.BACKBONES, gpu=True)
 
 
-@step("make_clip", tags=("photo",))
+@step("make_clip")
 def make_clip(work: Work, config: Config) -> None:
     """Make the video that is stylised if no other is given."""
     clip = config.style.clip
@@ -78,12 +78,7 @@ def make_clip(work: Work, config: Config) -> None:
     )
 
 
-@step(
-    "transfer_style",
-    tags=("study", "backbone", "loss", "optimizer", "style"),
-    metrics=("total", "content", "style"),
-    tables=(stages.STUDIES,),
-)
+@step("transfer_style", stages.STUDIES)
 def transfer_styles(work: Work, config: Config) -> None:
     """Optimise one picture at a time (Gatys et al. 2016), in studies of backbones, losses and optimisers.
 
@@ -108,11 +103,7 @@ def transfer_styles(work: Work, config: Config) -> None:
     concatenate(work.compute(cells, stages.TRANSFERS, gpu=True), stages.STUDIES, name="history.csv")
 
 
-@step(
-    "train_style",
-    tags=("style",),
-    metrics=("total_loss", "content_loss", "style_loss", "seconds_per_batch"),
-)
+@step("train_style")
 def train_styles(work: Work, config: Config) -> None:
     """Train a network for each style (Johnson et al. 2016).
 
@@ -132,7 +123,7 @@ def train_styles(work: Work, config: Config) -> None:
     work.compute(cells, stages.STYLES, gpu=True)
 
 
-@step("stylize", tags=("style", "video"), metrics=("seconds_per_image", "frames_per_second"))
+@step("stylize")
 def stylize(work: Work, config: Config) -> None:
     """Stylise the sample photos and a video in each trained style.
 
@@ -174,12 +165,7 @@ def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
             yield Cell(name, stylize_segment, params, inputs, tags, size=frames)
 
 
-@step(
-    "measure_quality",
-    tags=("style",),
-    metrics=("style_ratio", "ssim", "lpips", "warping_error_ratio"),
-    tables=(stages.QUALITY, stages.ITERATIONS),
-)
+@step("measure_quality", stages.QUALITY, stages.ITERATIONS)
 def judge_styles(work: Work, config: Config) -> None:
     """Measure what stylised pictures keep of photo and painting, and how steady the video is.
 
@@ -232,7 +218,7 @@ def _summary(quality: pandas.DataFrame) -> dict[str, float]:
     return {f"{style}/{column}": round(value, 4) for (style, column), value in means.stack().items()}
 
 
-@step("measure_speed", tags=("style",), tables=(stages.SPEED,))
+@step("measure_speed", stages.SPEED)
 def time_styles(work: Work, config: Config) -> None:
     """Time a picture by optimisation and by a trained network, at several sizes.
 

@@ -81,7 +81,7 @@ class AgentSpec:
         """
         variant = variant_name(self.pruner, self.sparsity)
         return {
-            "agent": f"{self.algorithm} {variant} {self.environment}",
+            "agent": f"{variant} {self.algorithm} {self.environment}",
             **{field: str(value) for field, value in asdict(self).items()},
             "sparsity": f"{self.sparsity:g}",
         }

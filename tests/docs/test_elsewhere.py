@@ -22,6 +22,7 @@ from waiting import PAGE_S
 from pipelines.cli.register import register
 from pipelines.engine.tracking import TrackingConfig, mlflow_client
 from singleshot.export.model_files import open_network
+from singleshot.io.onnx_model import read_card
 from singleshot.io.to_onnx import card_of, to_onnx
 
 PAGE = (ROOT / "docs/elsewhere.md").read_text(encoding="utf-8")
@@ -79,7 +80,7 @@ def test_mlflow(graphs, tmp_path, monkeypatch):
     with mlflow_client(TrackingConfig(f"sqlite:///{tmp_path / 'mlflow.db'}")) as (client, _):
         experiment = client.create_experiment("graphs", (tmp_path / "artifacts").as_uri())
         run_id = client.create_run(experiment).info.run_id
-        register(client, policy, "HalfCheetah-bc-dense-seed-0", run_id)
+        register(client, policy, read_card(policy), run_id)
     np.testing.assert_allclose(
         numbers(run("MLflow", tmp_path)), small_graphs.bc_action(np.ones(17)), atol=1e-6
     )

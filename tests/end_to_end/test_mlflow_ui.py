@@ -6,7 +6,6 @@ import signal
 import urllib.parse
 import urllib.request
 
-import pandas
 import pytest
 from browsers import CHROMIUM
 from playwright.sync_api import expect
@@ -69,18 +68,13 @@ def artifact(page, run, path):
     )
 
 
-def test_agents_are_compared_in_a_table(page, finished_smoke):
+def test_agents_are_listed_by_what_differs(page):
     experiment(page, "train")
     view(page, "table")
-    scores = pandas.read_csv(finished_smoke.path / "results/offline_rl/scores.csv")
-    last = scores[scores["update"] == scores["update"].max()]
     expect(page.get_by_text("6 matching runs")).to_be_visible()
-    for column in ("tags.`pruner`", "tags.`sparsity`", "tags.`profile`"):
-        expect(page.locator(f'[role=columnheader][col-id="{column}"]')).to_be_attached()
-    cells = page.locator('[role=gridcell][col-id="metrics.`d4rl_score`"]')
-    expect(cells).to_have_count(6)
-    shown = sorted(float(text) for text in cells.all_inner_texts())
-    assert shown == pytest.approx(sorted(last["d4rl_score"]), abs=1e-6)
+    for variant in ("dense", "snip-0.95", "grasp-0.95"):
+        for algorithm in ("bc", "bcq"):
+            expect(page.get_by_text(f"seed-0 {variant} {algorithm} Hopper", exact=True)).to_be_visible()
 
 
 def test_learning_curves_are_drawn(page):

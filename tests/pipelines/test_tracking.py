@@ -1,10 +1,10 @@
 import contextlib
-import json
+import hashlib
 import os
 import re
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mlflow
@@ -81,8 +81,10 @@ def finish(tracker, store, cell, **files):
 
 def test_a_stage_is_an_experiment_and_each_cell_a_run_of_it(config, store, monkeypatch):
     monkeypatch.setenv("DVC_STAGE", "train")
+    Path("data.csv").write_text("a", encoding="utf-8")
+    fed = replace(OTHER, inputs={"dataset": Path("data.csv")})
     with tracking(config, "train", "smoke") as tracker:
-        for cell in (CELL, OTHER):
+        for cell in (CELL, fed):
             tracker.started(cell)
             finish(tracker, store, cell, result="1")
     (parent,) = runs("tags.kind = 'stage'")
@@ -101,11 +103,14 @@ def test_a_stage_is_an_experiment_and_each_cell_a_run_of_it(config, store, monke
         "machine": MADE.machine.processor,
     }
     assert expected.items() <= run.data.tags.items()
-    assert run.info.run_name == "Hopper/sum"
+    assert run.info.run_name == "sum Hopper"
     assert run.data.metrics == {"system/seconds": MADE.seconds}
     assert {"start": "1", "fail_at": "None"}.items() <= run.data.params.items()
-    (nested,) = runs(f"tags.cell = '{OTHER.digest}'")
+    (nested,) = runs(f"tags.cell = '{fed.digest}'")
     assert nested.data.params == {"inner.rate": "0.5", "sizes": "(1, 2)"}
+    (dataset,) = (given.dataset for given in nested.inputs.dataset_inputs)
+    assert (dataset.name, dataset.source) == ("dataset", '{"uri": "data.csv"}')
+    assert hashlib.sha256(b"a").hexdigest().startswith(dataset.digest)
     assert {each.info.status for each in runs()} == {"FINISHED"}
     assert "result" in artifacts(run)
 
@@ -149,7 +154,7 @@ def test_a_cell_that_is_older_than_the_database_gets_its_run(config, store):
         with tracking(config, "train", "smoke") as tracker:
             tracker.reused([CELL], store)
     (run,) = cell_runs()
-    assert (run.info.run_name, run.info.status) == ("Hopper/sum", "FINISHED")
+    assert (run.info.run_name, run.info.status) == ("sum Hopper", "FINISHED")
     assert CELL.tags.items() <= run.data.tags.items()
     assert run.data.params["start"] == "1"
     assert run.data.metrics == {"system/seconds": MADE.seconds}
@@ -159,24 +164,26 @@ def test_a_cell_that_is_older_than_the_database_gets_its_run(config, store):
 
 def test_charts_are_of_the_last_sweep_and_runs_of_the_last_profile(config, store):
     def current():
-        return {run.info.run_name for run in runs(SHOWN_CELLS)}
+        return {run.data.tags["cell"] for run in runs(SHOWN_CELLS)}
 
     with tracking(config, "train", "smoke") as tracker:
         for cell in (CELL, OTHER):
             tracker.started(cell)
             finish(tracker, store, cell)
-        assert current() == {CELL.name, OTHER.name}
+        assert current() == {CELL.digest, OTHER.digest}
     with tracking(config, "train", "paper") as tracker:
         tracker.reused([CELL], store)
-    assert current() == {CELL.name}
-    assert [run.info.run_name for run in runs("tags.profile = 'paper' and tags.kind = 'cell'")] == [CELL.name]
+    assert current() == {CELL.digest}
+    assert [run.info.run_name for run in runs("tags.profile = 'paper' and tags.kind = 'cell'")] == [
+        "sum Hopper"
+    ]
     with contextlib.suppress(UserError), tracking(config, "train", "smoke") as tracker:
         tracker.reused([OTHER], store)
         raise UserError("a cell failed")
-    assert current() == {CELL.name}
+    assert current() == {CELL.digest}
     with tracking(config, "train", "smoke") as tracker:
         tracker.reused([OTHER], store)
-    assert current() == {OTHER.name}
+    assert current() == {OTHER.digest}
 
 
 def test_an_experiment_says_what_it_is_until_someone_says_more(config):
@@ -187,11 +194,7 @@ def test_an_experiment_says_what_it_is_until_someone_says_more(config):
         pass
     identifier = experiment().experiment_id
     links = re.findall(r"\]\((#/experiments/(\d+)/runs\?[^)]*)\)", experiment().tags["mlflow.note.content"])
-    views = [re.search(r"viewStateShareKey=(\w+)", link).group(1) for link, _ in links]
     assert [of for _, of in links] == [identifier, identifier]
-    assert all(f"mlflow.sharedViewState.{view}" in experiment().tags for view in views)
-    table = json.loads(experiment().tags["mlflow.sharedViewState.table"])
-    assert {"tags.`pruner`", "tags.`sparsity`", "metrics.`d4rl_score`"} <= set(table["selectedColumns"])
     client().set_experiment_tag(identifier, "mlflow.note.content", "mine")
     with tracking(config, "train", "smoke", train_agents.experiment):
         pass
@@ -207,8 +210,8 @@ def test_an_interrupt_closes_every_open_run_and_a_failure_has_its_traceback(conf
         tracker.failed(BROKEN, "Traceback: the toy broke")
         raise KeyboardInterrupt
     assert {run.info.run_name: run.info.status for run in runs()} == {
-        "Hopper/sum": "KILLED",
-        "Hopper/other": "FINISHED",
+        "sum Hopper": "KILLED",
+        "other Hopper": "FINISHED",
         "broken": "FAILED",
         "train (smoke)": "KILLED",
     }
@@ -233,34 +236,28 @@ def test_only_runs_of_dead_drivers_are_closed(config):
     ]
 
 
-def test_a_moved_or_copied_checkout_has_its_artifacts(store, empty_database, tmp_path, monkeypatch):
+def test_a_moved_or_copied_checkout_records_its_cells_again(store, empty_database, tmp_path, monkeypatch):
     first, second = tmp_path / "a checkout", tmp_path / "renamed"
     first.mkdir()
     shutil.copy(empty_database, first / "mlflow.db")
     monkeypatch.chdir(first)
     with tracking(TrackingConfig(uri("mlflow.db")), "export", "smoke") as tracker:
         tracker.started(CELL)
+        tracker.metrics(CELL, 1, {"sum": 5})
         finish(tracker, store, CELL, table="a,b")
-    (run,) = cell_runs()
-    model = client().create_logged_model(run.info.experiment_id, "network", run.info.run_id)
-    client().create_registered_model("network")
-    client().create_model_version("network", f"models:/{model.model_id}", model_id=model.model_id)
 
     monkeypatch.chdir(tmp_path)
     shutil.copytree(first, second)
     monkeypatch.chdir(second)
-    with tracking(TrackingConfig(uri("mlflow.db")), "export", "smoke"):
-        pass
-    shutil.rmtree(first, ignore_errors=True)
-    (run,) = cell_runs()
-    assert Path(client().download_artifacts(run.info.run_id, "table")).read_text("utf-8") == "a,b"
-    # A run of its own, as MLflow remembers where the other one was.
-    later = client().create_run(run.info.experiment_id).info.run_id
-    client().log_text(later, "later", "later.txt")
-    assert [path.read_text("utf-8") for path in second.glob("mlartifacts/*/artifacts/later.txt")] == ["later"]
-    here = (second / "mlartifacts").as_uri()
-    assert client().get_logged_model(model.model_id).artifact_location.startswith(f"{here}/models/")
-    assert client().get_model_version_download_uri("network", "1").startswith(f"{here}/models/")
+    for _ in range(2):
+        with tracking(TrackingConfig(uri("mlflow.db")), "export", "smoke") as tracker:
+            tracker.reused([CELL], store)
+    shutil.rmtree(first)
+    old, new = sorted(cell_runs(), key=lambda run: int(run.info.experiment_id))
+    names = [client().get_experiment(run.info.experiment_id).name for run in (old, new)]
+    assert names == [f"singleshot/export (moved, {old.info.experiment_id})", "singleshot/export"]
+    assert old.data.metrics["sum"] == 5
+    assert Path(client().download_artifacts(new.info.run_id, "table")).read_text("utf-8") == "a,b"
 
 
 def test_a_deleted_experiment_is_one_line_that_restores_it(config):
