@@ -340,18 +340,18 @@ def measure_speed(job: Job) -> Iterator[Event]:
         UserError: an input is damaged, or Version 1 can't make its first step.
     """
     params: SpeedParams = job.params
-    bench = _Bench(job)
+    versions = _Versions(job)
     sizes = params.config.sizes_px
     cases: list[Case] = [(name, size_px) for size_px in sizes for name in (None, *params.config.backbones)]
     for case in cases:
         if case[0] is None or case[1] == min(sizes):
-            bench.time(case, photo=0)
+            versions.time(case, photo=0)
     samples: dict[Case, list[NDArray]] = {case: [] for case in cases}
     turns = list(product(range(params.config.repeats), range(params.config.images), cases))
     for n, (_, photo, case) in enumerate(turns, start=1):
-        samples[case].append(bench.time(case, photo))
+        samples[case].append(versions.time(case, photo))
         yield Progress(n / len(turns))
-    rows = [bench.row(case, seconds) for case, seconds in samples.items()]
+    rows = [versions.row(case, seconds) for case, seconds in samples.items()]
     write_csv(job.output / "speed.csv", SpeedRow, rows)
     for size_px in sizes:
         seconds = {row.backbone: row.seconds_per_image for row in rows if row.size_px == size_px}
@@ -361,7 +361,7 @@ def measure_speed(job: Job) -> Iterator[Event]:
         yield Metrics(size_px, values)
 
 
-class _Bench:
+class _Versions:
     def __init__(self, job: Job) -> None:
         self.device, self.params = torch.device(job.device), job.params
         self.photos = PhotoSet.open(job.inputs["photos"])

@@ -58,8 +58,7 @@ def check_inputs(config: Config) -> None:
             raise UserError(f"offline_rl.environments.{name}: {environment.id} has no time limit, {fix}")
     cells = (*data_cells(config.offline_rl), *image_cells(config.style))
     paths = {path: cell.name for cell in cells for path in cell.inputs.values()}
-    if config.style.stylize.video is not None:
-        paths[Path(config.style.stylize.video)] = "style.stylize.video"
+    paths[Path(config.style.stylize.video)] = "style.stylize.video"
     for path, name in paths.items():
         if not path.exists():
             raise UserError(f"{path}: no such file, for {name}; correct its path by `make params SET=…`")

@@ -21,7 +21,6 @@ from singleshot.style.losses import Criterion
 from singleshot.style.precision import Precision
 from singleshot.style.shipped import path_of
 from singleshot.style.start import START, START_WIDTH
-from tasks.make_clip import ClipParams
 from tasks.measure_styles import QualityConfig, SpeedConfig
 from tasks.stylize import LargeConfig
 from tasks.transfer_style import TransferParams
@@ -103,8 +102,8 @@ class StylizeConfig:
     large: LargeConfig
     short_side_px: Annotated[int, Ge(32)] | None
     """Length to which the short side of photos is scaled, in pixels; null keeps their size."""
-    video: str | None
-    """Path of a video; null is the clip that this project makes."""
+    video: str
+    """Path of a video."""
     strength: Annotated[float, Ge(0), Le(1)]
     """Strength of the style, where 0 is the original and 1 the full style."""
     preserve_color: bool
@@ -133,7 +132,6 @@ class StyleConfig:
     weights: WeightsConfig
     transfer: TransferConfig
     training: StyleTrainingConfig
-    clip: ClipParams
     stylize: StylizeConfig
     quality: QualityConfig
     speed: SpeedConfig

@@ -59,7 +59,6 @@ PHOTOS = IMAGES / "photos"
 SAMPLES = IMAGES / "samples"
 """Photos that are stylised and measured."""
 PAINTINGS = folders.PAINTINGS
-VIDEOS = Path("data/videos")
 
 MASKS = Path("models/masks")
 AGENTS = Path("models/agents")

@@ -23,7 +23,6 @@ from singleshot.style.training import train_style
 from singleshot.style.video.join import join_segments, stylized_name
 from singleshot.style.video.reader import VideoInfo, probe
 from singleshot.style.video.segments import SEGMENT, StylizeSegmentParams, plan_segments, with_lead
-from tasks.make_clip import fetch_clip
 from tasks.measure_styles import QualityParams, SpeedParams, measure_quality, measure_speed
 from tasks.stylize import LargeParams, StylizeParams, stylize_large, stylize_photos, stylize_segment
 from tasks.transfer_style import transfer_style
@@ -67,15 +66,6 @@ def fetch_backbones(work: Work, config: Config) -> None:
         for params in [WeightsParams(name, weights.source, weights.normalization)]
     ]
     work.compute(cells, stages.BACKBONES, gpu=True)
-
-
-@step("make_clip")
-def make_clip(work: Work, config: Config) -> None:
-    """Make the video that is stylised if no other is given."""
-    clip = config.style.clip
-    work.compute(
-        [Cell("clip", fetch_clip, clip, {"photos": stages.SAMPLES}, {"photo": clip.photo})], stages.VIDEOS
-    )
 
 
 @step("transfer_style", stages.STUDIES)
@@ -129,7 +119,7 @@ def stylize(work: Work, config: Config) -> None:
 
     The photos are among the artifacts.
     """
-    video = video_of(config.style)
+    video = Path(config.style.stylize.video)
     info = probe(video)
     work.compute(list(_stylized(config, video, info)), stages.STYLIZED, gpu=True)
     for style in config.style.training.styles:
@@ -138,12 +128,6 @@ def stylize(work: Work, config: Config) -> None:
             sorted(segments.rglob(SEGMENT)), video, info, stages.STYLIZED / style / stylized_name(video)
         )
         shutil.rmtree(segments)
-
-
-def video_of(style: StyleConfig) -> Path:
-    """The video that is stylised."""
-    given = style.stylize.video
-    return Path(given) if given else stages.VIDEOS / "clip" / "clip.mp4"
 
 
 def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
@@ -184,7 +168,7 @@ def judge_styles(work: Work, config: Config) -> None:
 
 def _quality(config: Config, style: str) -> Cell:
     quality, transfer = config.style.quality, config.style.transfer
-    video = video_of(config.style)
+    video = Path(config.style.stylize.video)
     pictures = {
         picture.config.backbone: stages.TRANSFERS / picture.name / "picture.png"
         for picture in config.style.transfers()

@@ -53,7 +53,7 @@ PICTURES = (
     f"{ANIMATIONS}still.jpg",
     "results/style/gatys/*/*/*.png",
     "results/style/gatys/*/*/summary.json",
-    "data/videos/clip/clip.mp4",
+    "examples/clip.mp4",
     "results/style/stylized/*/clip.mp4",
     "results/style/stylized/*/large/*.jpg",
     "results/style/stylized/*/photos/*.jpg",

@@ -120,7 +120,7 @@ def before_and_after(found: Results) -> Figure:
 def films(found: Results) -> Figure:
     """A film, and the same in each trained style."""
     panels = []
-    for name, path in (found.find("data/videos/clip/clip.mp4") | found.find(f"{STYLIZED}/clip.mp4")).items():
+    for name, path in (found.find("examples/clip.mp4") | found.find(f"{STYLIZED}/clip.mp4")).items():
         title = name.split("/")[3] if name.startswith("results/") else "the film"
         still = torch.from_numpy(next(read_frames(path))).permute(2, 0, 1) / 255
         poster, video = data_uri("image/jpeg", encode_jpeg(still)), data_uri("video/mp4", path.read_bytes())

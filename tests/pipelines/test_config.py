@@ -121,7 +121,6 @@ WRONG = [
     ("style.training.styles", ["oil"], "'oil'"),
     ("style.transfer.studies", {}, "style.transfer.studies"),
     ("style.quality.study", "nope", "'nope'"),
-    ("style.clip.fps", "a", "'a'"),
     ("deployment.classifier.architecture", "resnet50", "resnet50"),
     ("deployment.benchmark.runtimes", ["tvn"], "'tvn'"),
     ("serving.root_path", "a/", "'a/'"),

@@ -133,7 +133,7 @@ def test_an_edited_module_of_an_environment_of_one_s_own_changes_the_digest(code
 
 def test_packages_are_found_from_the_imports():
     """Those of training, as one knows them; `cv2` is a module of a package by another name."""
-    assert "opencv-python-headless" in sources.package_versions("tasks.make_clip")
+    assert "opencv-python-headless" in sources.package_versions("singleshot.style.apply.light")
     versions = sources.package_versions("tasks.train_agents")
     assert {"torch", "numpy", "gymnasium", "mujoco"} <= versions.keys()
     assert versions.keys().isdisjoint({"ray", "mlflow", "dvc", "pillow", "scikit-image"})

@@ -129,7 +129,7 @@ def write_results(root: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
     for environment in LOCOMOTION:
         motion = root / f"results/offline_rl/animations/{environment}/bcq/animation.mp4"
         motion.write_bytes(f"{environment} in motion".encode())
-    for film in ("data/videos/clip/clip.mp4", "results/style/stylized/swirls/clip.mp4"):
+    for film in ("examples/clip.mp4", "results/style/stylized/swirls/clip.mp4"):
         (root / film).parent.mkdir(parents=True, exist_ok=True)
         write_video(root / film, (np.full((48, 64, 3), 50 * i, np.uint8) for i in range(3)), 20)
     for study, variants in STUDIES.items():

@@ -2,11 +2,11 @@ import csv
 import math
 import zipfile
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 import skimage.data
 import torch
+from odd_videos import make_video
 from safetensors.torch import save_file
 
 from singleshot.errors import UserError
@@ -25,7 +25,6 @@ from singleshot.style.perceptual_loss import LossNetwork, style_ratio
 from singleshot.style.training import train_style
 from singleshot.style.transformer_net import TransformerNet
 from tasks import measure_styles as module
-from tasks.make_clip import make_clip
 from tasks.measure_styles import (
     QualityConfig,
     QualityParams,
@@ -162,9 +161,8 @@ def test_a_picture_of_version_1_is_measured_beside_version_2s(measure, inputs, t
     assert float(row["style_ratio"]) == pytest.approx(expected, rel=1e-4)
 
 
-def test_an_unchanged_video_has_the_photos_values(measure, inputs, tmp_path):
-    clip = tmp_path / "clip.mp4"
-    make_clip(PhotoSet.open(inputs["photos"]).read("coffee"), clip, 0.5, Fraction(10), (64, 48))
+def test_an_unchanged_video_has_the_photos_values(measure, tmp_path):
+    clip = make_video(tmp_path / "clip.mp4", frames=5)
     params = QualityParams("stripes", replace(CONFIG, compared_photos=0, frame_step=2), clip="pan")
     rows, _, _ = measure(params, video=clip, stylized_video=clip)
     (row,) = (row for row in rows if row["image"] == "pan")
