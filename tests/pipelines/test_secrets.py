@@ -41,21 +41,13 @@ SECRET = "wxyzzy"
                 "line 3: unexpected token: 'else' in params.yaml",
                 '{"api_key": "e3b0c44298fc1c14", "signature": "(state, action)"}',
                 "http://h:5000/b@2x.png, sqlite:///a@b.db, me@host: a/b@2x.png?size=3",
-                "http://localhost:5000/#/experiments/1/runs?viewStateShareKey=table",
+                "http://localhost:5000/#/experiments/1/runs?searchFilter=tags.kind",
             )
         ),
     ],
 )
 def test_what_is_shown_of_an_address(text, shown):
     assert without_secrets(text) == shown
-
-
-@pytest.mark.parametrize("part", ["//a:", "://@", "://a:", "?key=&", "://"])
-def test_a_long_line_takes_no_long_time(part):
-    """It took 18 s for 20 kB, as a pattern went through the line for each of its parts."""
-    started = time.process_time()
-    without_secrets(part * (200_000 // len(part)) + "@")
-    assert time.process_time() - started < 5
 
 
 @dataclass(frozen=True)
