@@ -167,7 +167,8 @@ CHECKS = {
 def test_an_extension_is_new_files_whose_commands_leave_what_the_page_says(follow, page):
     checkout = follow(page)
     status = checkout.run("git", "status", "--porcelain", "--untracked-files=all").splitlines()
-    assert {line.strip()[:2] for line in status} == {"??"}
+    changed = {line.split()[-1] for line in status if not line.startswith("??")}
+    assert changed <= {"dvc.yaml"}  # to which a stage adds itself
     for command in commands(f"extending/{page}"):
         checkout.run("bash", "-c", command)
     CHECKS[page](checkout)
