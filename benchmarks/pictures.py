@@ -27,8 +27,8 @@ from singleshot.rl.evaluation.episode import load_episode
 from tasks.reporting.look import OTHER, PRUNERS, name
 
 ANIMATION, STYLES, RECORD = "agents.webp", "styles.jpg", "pictures.json"
-LANES = (DENSE, "snip", "snip-shuffled", "random")
-"""The recipe's agent, and beside it what it is compared with."""
+LANES = (DENSE, "small", "snip", "random")
+"""The dense agent, and beside it what is compared with it."""
 SECONDS, SPEED = 20, 2
 """HalfCheetahs drift apart for so many seconds, shown in half the time."""
 LANE = (320, 181)

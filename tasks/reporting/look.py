@@ -21,21 +21,25 @@ matplotlib.use("Agg")
 INK, MUTED, RULE = "#1f2933", "#52606d", "#d9dee4"
 PRUNERS = {
     DENSE: INK,
-    "snip": "#0072b2",  # this and the next six colours are from Okabe and Ito's palette
-    "grasp": "#d55e00",
-    "random": "#009e73",
-    "magnitude": "#cc79a7",
-    "synflow": "#e69f00",
-    "erk": "#56b4e9",
-    "small": "#7b8794",
-    "finetuned": "#332288",
-    "gradual": "#8c510a",
-    "set": "#4cc3a0",
-    "rigl": "#b3a125",
+    "small": "#d55e00",  # this and the next three, snip-shuffled and erk: Okabe and Ito's palette
+    "gradual": "#cc79a7",
+    "snip": "#0072b2",
+    "grasp": "#e69f00",
+    "random": "#8c510a",
+    "snip-shuffled": "#56b4e9",
+    "grasp-shuffled": "#f3cf8e",
+    "erk": "#009e73",
+    "magnitude": "#332288",
+    "synflow": "#882255",
+    "finetuned": "#9a86e0",
+    "set": "#7fd0b5",
+    "rigl": "#a8a032",
 }
+"""Colours of pruners, in the order in which they are shown; where the study draws one, it has the same."""
 SERIES = ("#641a80", "#f7705c", "#b73779", "#2c115f", "#fe9f6d", "#8c2981")
 """What is no pruner is drawn in matplotlib's magma: a colour means one thing on the page."""
-OTHER = "#7f7f7f"
+OTHER = "#8f969e"
+"""A pruner of one's own."""
 LOOK: dict[Any, Any] = {  # Any: matplotlib's type stubs enumerate all keys
     "font.size": 8.5,
     "text.color": INK,
