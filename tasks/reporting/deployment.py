@@ -9,7 +9,7 @@ from scipy.stats import gmean
 from tasks.reporting import paper, results
 from tasks.reporting.look import INK, SERIES, Chart, Figure, Key, name
 from tasks.reporting.results import Results
-from tasks.reporting.words import NOT_GIVEN, Row, count, exact_percent, number
+from tasks.reporting.words import NOT_GIVEN, Row, count, exact_percent, number, pace
 
 BASELINE = "torch"
 CONDITION = ["model", "form", "threads", "batch", "size_px"]
@@ -79,7 +79,7 @@ def mean_speedups(timed: pandas.DataFrame) -> pandas.Series:
 
 def speed_by_runtime(timed: pandas.DataFrame) -> Figure:
     """How many times as fast as PyTorch each runtime is: a dot for each condition, and one for the mean."""
-    labels = {runtime: f"{runtime}, {number(mean, 2)}×" for runtime, mean in mean_speedups(timed).items()}
+    labels = {runtime: f"{runtime}, {pace(mean)}" for runtime, mean in mean_speedups(timed).items()}
     means = pandas.DataFrame({"x": mean_speedups(timed), "y": labels, "series": "mean"})
     dots = speedups(timed).rename(columns={"speedup": "x"}).assign(series="condition")
     dots = dots.assign(y=dots["runtime"].map(labels))
@@ -157,7 +157,7 @@ def compilers(found: Results) -> list[Row]:
                 "runtime here": runtime,
                 "version": ", ".join(sorted(ran["version"].dropna().astype(str).unique())) or NOT_GIVEN,
                 "timed": f"{len(ran)} of {len(own)}",
-                "× PyTorch": number(means.get(runtime, np.nan)),
+                "beside PyTorch": pace(means.get(runtime, np.nan)),
                 "largest error": number(ran["max_rel_error"].max(), 2),
                 "not timed": shorten(reasons, REASON_CHARACTERS, placeholder=" …") or NOT_GIVEN,
             }

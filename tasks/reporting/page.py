@@ -6,7 +6,7 @@ What the page says, and in which order, is in the directory `templates`; its tem
 
 import re
 from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_lowercase
@@ -17,7 +17,7 @@ from markupsafe import Markup, escape
 
 from singleshot.errors import UserError
 from singleshot.job import Event, Job, Metrics, per_job
-from tasks.reporting import deployment, look, paper, provenance, pruning, results, style, words
+from tasks.reporting import claims, deployment, look, paper, provenance, pruning, results, style, words
 from tasks.reporting.results import Results
 from tasks.reporting.statistics import BootstrapConfig
 
@@ -25,7 +25,7 @@ SVG = "data:image/svg+xml;base64,"
 TEMPLATES = "templates"
 """The input directory with the templates and style sheet. It is an input because the digest of the source
 code covers only Python."""
-MODULES = (deployment, look, paper, provenance, pruning, results, style, words)
+MODULES = (claims, deployment, look, paper, provenance, pruning, results, style, words)
 """Modules whose functions the templates call."""
 
 
@@ -48,6 +48,20 @@ class PageParams:
     """Confidence level of the intervals in the tables."""
 
 
+class Numbered(dict[str, Any]):
+    """Figures or tables by their numbers, which are in the order in which a reader sees them.
+
+    What is in closed details is passed over, so it has numbers of its own: D1, D2.
+    """
+
+    def add(self, shown: Any, closed: object) -> str:
+        """Number what comes next."""
+        kind = "D" if closed else ""
+        number = f"{kind}{1 + sum(each.startswith('D') == bool(closed) for each in self)}"
+        self[number] = shown
+        return number
+
+
 @per_job
 def draw_page(job: Job) -> Iterator[Event]:
     """Write a job's `index.html`, which needs no other file, and its charts as files in `figures`.
@@ -60,16 +74,19 @@ def draw_page(job: Job) -> Iterator[Event]:
         UserError: a table lacks a column, or a picture is damaged.
     """
     # The templates append to these, in the order of the page.
-    shown: dict[str, list[Any]] = {"sections": [], "figures": [], "tables": [], "files": [], "not_run": []}
+    lists: dict[str, list[Any]] = {"sections": [], "files": [], "not_run": [], "closed": []}
+    figures, tables = Numbered(), Numbered()
     page = _environment(job.inputs[TEMPLATES]).get_template("page.html")
     try:
-        html = page.render(found=Results(job.inputs), params=job.params, **shown)
+        found = Results(job.inputs)
+        html = page.render(found=found, params=job.params, figures=figures, tables=tables, **lists)
     except KeyError as error:
         reason = f"a table of the results has no column {error}"
         raise UserError(f"{reason}; make them again with `dvc repro -f`") from error
     (job.output / "index.html").write_text(html, encoding="utf-8")
-    _write_charts(shown["figures"], job.output / "figures")
-    yield Metrics(0, {name: float(len(shown[name])) for name in ("figures", "tables", "not_run")})
+    _write_charts(figures, job.output / "figures")
+    counts = {"figures": figures, "tables": tables, "not_run": lists["not_run"]}
+    yield Metrics(0, {name: float(len(listed)) for name, listed in counts.items()})
 
 
 def _environment(templates: Path) -> jinja2.Environment:
@@ -82,7 +99,8 @@ def _environment(templates: Path) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
     )
     environment.globals |= {module.__name__.rpartition(".")[2]: module for module in MODULES}
-    formats = (words.count, words.duration, words.exact_percent, words.listing, words.number, words.percent)
+    of_numbers = (words.exact_percent, words.number, words.pace, words.percent, words.points)
+    formats = (words.count, words.duration, words.listing, *of_numbers)
     environment.filters |= {each.__name__: each for each in (*formats, look.name, breakable)}
     return environment
 
@@ -93,11 +111,11 @@ def breakable(text: str) -> Markup:
     return Markup(re.sub(r"(?<=\w)/(?=\w)", "/<wbr>", code))
 
 
-def _write_charts(figures: Sequence[look.Figure], directory: Path) -> None:
+def _write_charts(figures: Mapping[str, look.Figure], directory: Path) -> None:
     """Write each chart as an SVG file of its own, named by the number of its figure on the page."""
     directory.mkdir()
-    for number, figure in enumerate(figures, start=1):
+    for number, figure in figures.items():
         charts = [panel.source.partition(SVG)[2] for panel in figure.panels if panel.source.startswith(SVG)]
         for i, chart in enumerate(charts):
             letter = ascii_lowercase[i] if len(charts) > 1 else ""
-            (directory / f"figure-{number:02}{letter}.svg").write_bytes(b64decode(chart))
+            (directory / f"figure-{number.zfill(2)}{letter}.svg").write_bytes(b64decode(chart))

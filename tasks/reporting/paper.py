@@ -23,6 +23,10 @@ class NetworkSizes:
 
 
 # Agents that were trained for Figures 1 and 2 (Arnob et al., section 4).
+SWEEP_ALGORITHMS = ("bc", "bcq")
+HIGHEST_SPARSITY = 0.95
+LOSES = ("bcq", "Hopper")
+"""The only agents that lose score at this sparsity: see the claim."""
 SWEEP_ENVIRONMENTS = ("HalfCheetah", "Hopper", "Walker2d")
 SWEEP_SEEDS = 5
 SWEEP_UPDATES = 1_000_000

@@ -6,7 +6,6 @@ from textwrap import fill
 
 import numpy as np
 import pandas
-import scipy.stats
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
@@ -27,10 +26,9 @@ from tasks.reporting.look import (
     pruner_keys,
 )
 from tasks.reporting.results import Results
-from tasks.reporting.scores import ALL, agent_scores
-from tasks.reporting.words import Row, exact_percent, number, percent, span
+from tasks.reporting.scores import ALL
+from tasks.reporting.words import Row, exact_percent, interval, number, percent
 
-TABLE_1_SPARSITY = 0.95
 BOUND = "entropy bound"
 """Bytes at least, were masks and values without any pattern."""
 FORMATS = {
@@ -76,68 +74,58 @@ def kept_overall(statistics: pandas.DataFrame) -> list[Row]:
     overall = statistics[statistics["environment"] == ALL]
     dense = overall[overall["sparsity"] == 0].set_index("algorithm")["score_iqm"]
     top = highest(overall).dropna(subset="retention")
+    shown = "snip" if "snip" in set(top["pruner"]) else next(iter(ordered(top["pruner"], PRUNERS)), "")
     return [
         {
             "algorithm": name(row.algorithm),
             "pruner": name(row.pruner),
             "kept": percent(row.retention),
-            "interval": _interval(row.retention_low, row.retention_high),
+            "interval": interval(row.retention_low, row.retention_high, percent),
             "dense": number(dense[row.algorithm], 2),
         }
-        for row in top.itertuples()
-        if row.pruner == ordered(top["pruner"], PRUNERS)[0]
+        for row in top[top["pruner"] == shown].itertuples()
     ]
 
 
-def narrow_beside_pruned(found: Results) -> Row:
-    """Points that narrow dense agents score more than wide ones that SNIP prunes to as many weights.
-
-    They are averaged over environments and algorithms, seed by seed; the 95 % interval is by Student's t over
-    seeds. Empty with fewer than three seeds.
-    """
-    top = highest(found.table(results.SCORES))
-    agents = agent_scores(top, ["environment", "algorithm", "pruner", "seed"])
-    scores = agents.pivot(index=["environment", "algorithm", "seed"], columns="pruner", values="d4rl_score")
-    if not {"small", "snip"} <= set(scores):
-        return {}
-    more = (scores["small"] - scores["snip"]).dropna().groupby("seed").mean()
-    if len(more) < 3:
-        return {}
-    low, high = scipy.stats.ttest_1samp(more, 0).confidence_interval(0.95)
-    return {
-        "points": f"{more.mean():+.1f}",
-        "interval": f"{low:+.1f} to {high:+.1f}",
-        "seeds": str(len(more)),
-        "verdict": "more" if low > 0 else "less" if high < 0 else "as much, as far as this run can tell,",
-    }
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{percent(low)} to {percent(high)}" if np.isfinite([low, high]).all() else ""
-
-
 def agents_in_motion(found: Results) -> list[Panel]:
-    """A video of each environment and algorithm: agents side by side, the paper's BCQ first."""
+    """A video of each environment and algorithm: agents side by side."""
     panels = []
     for video, path in found.find(f"{results.ANIMATIONS}animation.mp4").items():
         environment, algorithm = video.split("/")[3:5]
-        alt = f"{name(algorithm)} agents on {environment} in motion, dense beside pruned ones."
+        alt = f"{name(algorithm)} agents on {environment} in motion, dense beside pruned and narrow ones."
         still = picture(path.with_name("still.jpg"), alt, f"{name(algorithm)}, {environment}", 480)
         panels.append(replace(still, video=data_uri("video/mp4", path.read_bytes())))
-    return sorted(panels, key=lambda panel: not panel.title.startswith("BCQ"))
+    return panels
+
+
+def scores_in_motion(statistics: pandas.DataFrame, title: str) -> str:
+    """The mean scores of the agents of such a video, by its `title`, in words."""
+    top = pandas.concat([statistics[statistics["sparsity"] == 0], highest(statistics)])
+    shown = top["algorithm"].map(name) + ", " + top["environment"] == title
+    own = top[shown].set_index("pruner")["score_mean"]
+    return ", ".join(f"{name(each)} {number(own[each], 2)}" for each in ordered(own.index, PRUNERS))
 
 
 def densities(found: Results) -> list[Row]:
     """The weights that each part keeps: retention says little if the policy keeps more of them."""
-    top = highest(found.table(results.LAYERS))
-    counts = top.groupby(["environment", "algorithm", "pruner", "part"], sort=False)
-    counts = counts[["weights_kept", "weights_total"]].sum()
-    kept = (100 * counts["weights_kept"] / counts["weights_total"]).unstack("part")
     return [
         {"environment": environment, "algorithm": name(algorithm), "pruner": name(pruner)}
         | {str(part): number(value) for part, value in row.items()}
-        for (environment, algorithm, pruner), row in kept.iterrows()
+        for (environment, algorithm, pruner), row in _densities(found).unstack("part").iterrows()
     ]
+
+
+def only_density(found: Results) -> str:
+    """The percentage of its weights that each part keeps; empty if parts differ."""
+    once = _densities(found).map(number).unique()
+    return str(once[0]) if len(once) == 1 else ""
+
+
+def _densities(found: Results) -> pandas.Series:
+    top = highest(found.table(results.LAYERS))
+    counts = top.groupby(["environment", "algorithm", "pruner", "part"], sort=False)
+    counts = counts[["weights_kept", "weights_total"]].sum()
+    return 100 * counts["weights_kept"] / counts["weights_total"]
 
 
 def _environment(environment: str) -> str:
@@ -155,11 +143,11 @@ def scores(statistics: pandas.DataFrame, level: str) -> list[Row]:
             "seeds": f"{row.seeds:.0f}",
             "score": number(row.score_mean),
             "between evaluations": number(row.score_spread, 2),
-            "min … max": span(row.score_min, row.score_max),
+            "range": interval(row.score_min, row.score_max),
             "IQM": number(row.score_iqm),
-            f"IQM, {level}": span(row.score_iqm_low, row.score_iqm_high),
+            f"IQM, {level}": interval(row.score_iqm_low, row.score_iqm_high),
             "retention": number(row.retention),
-            f"retention, {level}": span(row.retention_low, row.retention_high),
+            f"retention, {level}": interval(row.retention_low, row.retention_high),
         }
         for row in without_repetition(statistics).itertuples()
     ]
@@ -242,7 +230,7 @@ def table_1(sizes: pandas.DataFrame) -> list[Row]:
     rows: list[Row] = []
     for row in paper.TABLE_1 if len(own) else ():
         chosen = own[(own["pruner"] == row.pruner) & (own["format"] == row.format)]
-        chosen = chosen[chosen["sparsity"] == (0.0 if row.pruner == DENSE else TABLE_1_SPARSITY)]
+        chosen = chosen[chosen["sparsity"] == (0.0 if row.pruner == DENSE else paper.HIGHEST_SPARSITY)]
         megabytes = chosen.groupby("network")["bytes"].mean() / 1e6
         for network in ("actor", "critic", "vae"):
             ours, printed = megabytes.get(network, np.nan), getattr(row, network)
@@ -299,5 +287,5 @@ def savings_by_format(saving: pandas.Series) -> Figure:
     """How many times fewer bytes each format takes, from :func:`savings`."""
     names = [fill(FORMATS[each].label.partition(",")[0], 24) for each in saving.index]
     labels = [f"{number(value, 2)}×" for value in saving]
-    rows = pandas.DataFrame({"x": saving.to_numpy(), "y": names, "series": saving.index, "label": labels})
-    return SAVINGS.figure(rows, FORMATS)
+    rows = pandas.DataFrame({"x": saving.to_numpy(), "y": names, "series": "bytes", "label": labels})
+    return SAVINGS.figure(rows, {"bytes": Key("bytes", SERIES[0])})

@@ -1,7 +1,7 @@
 """Numbers, lists and tables in words, as the page has them."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from singleshot.pruning.variant import percentage
 
@@ -21,21 +21,40 @@ def without_constants(rows: Sequence[Row]) -> tuple[Sequence[Row], list[str]]:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """Write a number with so many significant digits: 1234567 as `1,230,000`, 0.01234 as `0.0123`."""
+    """Write a number with so many significant digits: 1234567 as `1,230,000`, -0.01234 as `−0.0123`."""
     if not math.isfinite(value):
         return NOT_GIVEN
     if value == 0:
         return "0"
     magnitude = math.floor(math.log10(abs(value)))
     if not -5 < magnitude < 9:
-        return f"{value:.{digits - 1}e}"
+        return "−" * bool(value < 0) + f"{abs(value):.{digits - 1}e}"
     rounded = round(value, digits - 1 - magnitude)
-    return f"{rounded:,.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
+    written = f"{rounded:,.{max(0, digits - 1 - math.floor(math.log10(abs(rounded))))}f}"
+    return written.replace("-", "−")
+
+
+def two_digits(value: float) -> str:
+    """Write a number with two significant digits."""
+    return number(value, 2)
+
+
+def points(value: float) -> str:
+    """Write a difference of scores with its sign and two digits: -12.3 as `−12`, 1.25 as `+1.2`."""
+    return ("+" if value > 0 else "") + two_digits(value)
+
+
+def pace(times: float) -> str:
+    """Write how fast something is beside another: 3.06 as `3.1 times as fast`, 0.049 as `20 times slower`."""
+    if not math.isfinite(times):
+        return NOT_GIVEN
+    factor = two_digits(max(times, 1 / times))
+    return "as fast" if factor == "1.0" else f"{factor} times {'as fast' if times > 1 else 'slower'}"
 
 
 def percent(fraction: float) -> str:
     """Write a fraction as a whole percentage with a no-break space: 0.953 as `95 %`."""
-    return f"{100 * fraction:.0f} %" if math.isfinite(fraction) else NOT_GIVEN
+    return f"{100 * fraction:.0f} %".replace("-", "−") if math.isfinite(fraction) else NOT_GIVEN
 
 
 def exact_percent(fraction: float) -> str:
@@ -43,9 +62,9 @@ def exact_percent(fraction: float) -> str:
     return f"{percentage(fraction)} %"
 
 
-def span(low: float, high: float) -> str:
-    """Write two bounds: `1.00 … 2.00`."""
-    return f"{number(low)} … {number(high)}" if math.isfinite(low) and math.isfinite(high) else NOT_GIVEN
+def interval(low: float, high: float, write: Callable[[float], str] = number) -> str:
+    """Write two bounds: `1.00 to 2.00`."""
+    return f"{write(low)} to {write(high)}" if math.isfinite(low) and math.isfinite(high) else NOT_GIVEN
 
 
 def listing(words: Iterable[str]) -> str:
