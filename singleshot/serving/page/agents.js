@@ -24,6 +24,10 @@ function offer() {
   byId("first").replaceChildren(...there.map(policy => new Option(named(policy), policy.name)));
   byId("second").replaceChildren(...there.map(policy => new Option(named(policy), policy.name)), new Option("none", ""));
   if (dense) byId("first").value = dense.name;
+  const alone = there.length < 2;
+  byId("beside").hidden = alone;
+  say("push-words", alone ? ". Push it, and see whether it keeps on running."
+    : ", from the same start. Push them, and see which one keeps on running.");
   byId("second").value = beside ? beside.name : "";
 }
 

@@ -4,10 +4,13 @@ export const byId = id => document.getElementById(id);
 export const say = (id, text) => { byId(id).textContent = text; };
 export const percent = x => (100 * x).toFixed(x < 0.0995 ? 1 : 0) + " %";
 
-const PRUNERS = { snip: "SNIP", grasp: "GraSP", synflow: "SynFlow", "snip-shuffled": "SNIP, shuffled" };
+const PRUNERS = {
+  snip: "SNIP", grasp: "GraSP", synflow: "SynFlow", "snip-shuffled": "SNIP, shuffled", gradual: "gradual magnitude",
+};
 /** How a network was pruned, with up to six digits: 0.995 is not 100 %. */
 export const pruner = ({ name }) => /\/([\w-]+)-0\.\d+\//.exec(name)?.[1];
 export function pruning(network) {
+  if (pruner(network) === "small") return "narrow dense";
   const by = PRUNERS[pruner(network)] || pruner(network), share = `${+(100 * network.sparsity).toPrecision(6)} % pruned`;
   return network.sparsity ? share + (by ? ` by ${by}` : "") : "dense";
 }

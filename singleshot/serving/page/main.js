@@ -20,7 +20,8 @@ for (const id of ["mix-first", "mix-second"]) byId(id).addEventListener("change"
 try {
   const models = await (await ask("models")).json();
   models.style.sort((a, b) => a.name.localeCompare(b.name));
-  const see = models.classifier.length ? classify : () => (byId("see").hidden = true);
+  const see = models.classifier.length ? classify : () => {};
+  if (!models.classifier.length) for (const each of [byId("see"), byId("to-see")]) each.hidden = true;
   const use = number => Promise.all([inEveryStyle(models.style, number), see(number)]);
   listen(use);
   mask.listen(blendAll);

@@ -7,8 +7,13 @@ const TINT = [11, 102, 195];    // of what is kept, on the shown picture
 const mask = new OffscreenCanvas(1, 1), context = mask.getContext("2d", { willReadFrequently: true });
 let red = null, shown = null;
 
-/** The style's share of each pixel, as the bytes of an image whose red counts; null is the whole picture. */
-export const shares = () => red;
+/** The style's share of each pixel of a picture, as the bytes of an image whose red counts; null is the whole picture. */
+export function shares({ width, height }) {
+  if (!red || width === mask.width && height === mask.height) return red;
+  const large = new OffscreenCanvas(width, height).getContext("2d");
+  large.drawImage(mask, 0, 0, width, height);
+  return large.getImageData(0, 0, width, height).data;
+}
 
 function fill(colour, operation = "source-over") {
   context.globalCompositeOperation = operation;

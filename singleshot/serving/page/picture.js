@@ -2,29 +2,31 @@
 
 import { byId, say } from "./common.js";
 
-/** The scaled picture as ImageData, the same as a PNG file, the user's own file, and the number of the picture. */
-export const picture = { shown: null, png: null, file: null, number: 0 };
+/** The scaled picture as ImageData, the same as a PNG file, the user's own file and its pixels, and the number of the picture. */
+export const picture = { shown: null, png: null, file: null, bitmap: null, number: 0 };
 let chosen = 0;        // number of the choice: earlier ones that are still being read are dropped
 let last = null;       // what was chosen last, for another size
+
+/** A picture whose long side has `side` pixels at most, as ImageData and as a PNG file. */
+export async function scaled(bitmap, side) {
+  const scale = Math.min(1, side / Math.max(bitmap.width, bitmap.height));
+  const width = Math.max(8, Math.round(bitmap.width * scale)), height = Math.max(8, Math.round(bitmap.height * scale));
+  const canvas = Object.assign(document.createElement("canvas"), { width, height }), context = canvas.getContext("2d");
+  context.fillStyle = "white"; context.fillRect(0, 0, width, height);
+  context.imageSmoothingQuality = "high"; context.drawImage(bitmap, 0, 0, width, height);
+  const png = await new Promise(done => canvas.toBlob(done, "image/png"));
+  return { shown: context.getImageData(0, 0, width, height), png };
+}
 
 /** Read `source`, a file or a promise of one, scale it as chosen, and hand it to `use`. */
 export async function open(source, use) {
   const choice = ++chosen, before = last;
   last = source; say("picture-error", "");
   try {
-    const file = await source, bitmap = await createImageBitmap(file);
+    const file = await source, bitmap = await createImageBitmap(file), small = await scaled(bitmap, byId("side").value);
     if (choice !== chosen) return;
-    const scale = Math.min(1, byId("side").value / Math.max(bitmap.width, bitmap.height));
-    const width = Math.max(8, Math.round(bitmap.width * scale)), height = Math.max(8, Math.round(bitmap.height * scale));
-    const canvas = Object.assign(document.createElement("canvas"), { width, height }), context = canvas.getContext("2d");
-    context.fillStyle = "white"; context.fillRect(0, 0, width, height);
-    context.imageSmoothingQuality = "high"; context.drawImage(bitmap, 0, 0, width, height);
-    Object.assign(picture, { shown: context.getImageData(0, 0, width, height), file });
-    const number = ++picture.number;
-    const png = await new Promise(done => canvas.toBlob(done, "image/png"));
-    if (number !== picture.number) return;
-    picture.png = png;
-    await use(number);
+    Object.assign(picture, small, { file, bitmap });
+    await use(++picture.number);
   } catch (error) {
     if (choice !== chosen) return;
     last = before;

@@ -3,17 +3,17 @@
 import { byId, draw, path, say, stylized } from "./common.js";
 import { begin, shares } from "./mask.js";
 import { between } from "./mixing.js";
-import { picture } from "./picture.js";
+import { picture, scaled } from "./picture.js";
 
 const results = [];    // {canvas, name, pixels} of each style
 let round = 0;         // number of the latest round of requests: earlier ones are dropped
 const luma = (d, i) => 0.299 * d[i] + 0.587 * d[i + 1] + 0.114 * d[i + 2];
 
-/** The picture blended with its stylised version inside the mask, and the style's colours with the picture's own. */
-function blended(pixels) {
+/** A picture blended with its stylised version inside the mask, and the style's colours with the picture's own. */
+function blended(pixels, original = picture.shown) {
   const strength = byId("strength").value / 100, colour = byId("colour").value / 100;
-  const from = picture.shown.data, to = pixels.data, mixed = new ImageData(picture.shown.width, picture.shown.height);
-  const out = mixed.data, inside = shares();
+  const from = original.data, to = pixels.data, mixed = new ImageData(original.width, original.height);
+  const out = mixed.data, inside = shares(original);
   for (let i = 0; i < out.length; i += 4) {
     const difference = luma(to, i) - luma(from, i), share = inside ? strength * inside[i] / 255 : strength;
     for (let k = i; k < i + 3; k++) {
@@ -54,19 +54,36 @@ function openable(canvas, name) {
   });
 }
 
-/** A link that saves the canvas as it is when it is clicked. */
-function saving(canvas, name) {
-  const link = Object.assign(document.createElement("a"), { href: "#", className: "save", textContent: "Download" });
-  link.setAttribute("aria-label", `Download ${name}`);
-  link.addEventListener("click", event => {
+/** The picture in its own size, between the styles that `chosen` names with a share of the second. */
+async function whole(chosen) {
+  const { shown, png } = await scaled(picture.bitmap, Infinity), { names, share } = chosen(), drawn = [];
+  for (const name of names) drawn.push(await stylized(name, png, asked()));
+  const canvas = document.createElement("canvas");
+  draw(canvas, blended(drawn.length > 1 ? between(...drawn, share) : drawn[0], shown));
+  return canvas;
+}
+
+/** A link that saves what `give` gives, a canvas of so many pixels, when it is clicked. */
+function link(name, { width, height }, give) {
+  const size = `${width} × ${height} px`, save = Object.assign(document.createElement("a"), { href: "#", className: "save" });
+  save.textContent = `Download, ${size}`; save.setAttribute("aria-label", `Download ${name}, ${size}`);
+  save.addEventListener("click", async event => {
     event.preventDefault();
-    canvas.toBlob(blob => {
-      const address = URL.createObjectURL(blob);
+    try {
+      const canvas = await give();
+      const address = URL.createObjectURL(await new Promise(done => canvas.toBlob(done, "image/png")));
       Object.assign(document.createElement("a"), { href: address, download: `${name}.png` }).click();
       setTimeout(() => URL.revokeObjectURL(address), 60_000);
-    }, "image/png");
+    } catch (error) { say("style-error", `${name}, ${size}: ${error.message}`); }
   });
-  return link;
+  return save;
+}
+
+/** Links that save the canvas as it is, and the picture in its own size if that is larger. */
+function saving(canvas, name, chosen) {
+  const links = [link(name, picture.shown, () => canvas)];
+  if (picture.bitmap.width > picture.shown.width) links.push(link(name, picture.bitmap, () => whole(chosen)));
+  return links;
 }
 
 function painting(name) {
@@ -96,7 +113,7 @@ export async function again(styles, number = picture.number) {
       caption.querySelector(".time").textContent = time; openable(canvas, style.name);
       const below = Object.assign(document.createElement("span"), { className: "of" });
       if (style.painting) below.append(painting(style.name));
-      below.append(saving(canvas, style.name)); caption.append(below);
+      below.append(...saving(canvas, style.name, () => ({ names: [style.name] }))); caption.append(below);
       results.push({ canvas, name: style.name, pixels });
       draw(canvas, blended(pixels));
     } catch (error) {
@@ -119,15 +136,18 @@ function offerMix() {
   byId("mixed").replaceChildren();
   if (!names.length) return;
   const { canvas, caption } = place("Both styles", "mixed", "dense", "mixed");
-  openable(canvas, "both styles"); caption.append(saving(canvas, "both-styles"));
+  openable(canvas, "both styles"); caption.append(...saving(canvas, "both-styles", mixed));
   mix();
 }
 
+/** The two styles that are chosen, and the share of the second. */
+const mixed = () => ({ names: ["mix-first", "mix-second"].map(id => byId(id).value), share: byId("mix").value / 100 });
+
 /** Draw the picture between the two chosen styles. */
 export function mix() {
-  const [a, b] = ["mix-first", "mix-second"].map(id => results.find(({ name }) => name === byId(id).value));
+  const { names, share } = mixed(), [a, b] = names.map(chosen => results.find(({ name }) => name === chosen));
   const canvas = byId("mixed").querySelector("canvas");
-  if (a && b && canvas) draw(canvas, blended(between(a.pixels, b.pixels, byId("mix").value / 100)));
+  if (a && b && canvas) draw(canvas, blended(between(a.pixels, b.pixels, share)));
 }
 
 export function blendAll() {

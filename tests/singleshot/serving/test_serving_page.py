@@ -106,6 +106,20 @@ def test_a_picture_is_seen_in_every_style_and_the_sliders_blend_it(page):
     assert np.array_equal(saved, shown(page, 1))
 
 
+def test_the_original_is_saved_in_its_own_size_as_it_is_shown(page):
+    content = io.BytesIO()
+    Image.new("RGB", (480, 400), (60, 60, 60)).save(content, "PNG")
+    choose(page, content.getvalue())
+    wait_for_style(page, 320, 384)
+    slide(page, "#strength", 50)
+    page.get_by_role("link", name="Download swirls, 384 × 320 px").wait_for()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download swirls, 480 × 400 px").click()
+    saved = Image.open(download.value.path()).convert("RGB")
+    assert saved.size == (480, 400)
+    assert np.abs(np.asarray(saved) - 127.5).max() <= 1  # between 60 and its negative
+
+
 def test_what_the_brush_paints_or_a_mask_has_stays_as_in_the_picture(page):
     pixels, content = picture(96, 128)
     choose(page, content)
@@ -204,6 +218,18 @@ def serves(page, address, **models):
     """Let the page find other models of some kinds than the server's."""
     served = requests.get(f"{address}/models").json() | models
     page.route("**/models", lambda route: route.fulfill(json=served))
+
+
+def test_what_is_not_served_is_not_spoken_of(page, address):
+    served = requests.get(f"{address}/models").json()
+    page.get_by_text("which one keeps on running").wait_for()
+    serves(page, address, classifier=[], policy=served["policy"][:1])
+    page.reload()
+    page.get_by_text("Push it, and see whether it keeps on running").wait_for()
+    assert not page.get_by_label("Beside it").is_visible()
+    links = [link for link in page.locator("nav a[href^='#']").all() if link.is_visible()]
+    assert len(links) == 3
+    assert all(page.locator(link.get_attribute("href")).is_visible() for link in links)
 
 
 def test_two_styles_are_mixed_as_the_command_mixes_them(page, address):
