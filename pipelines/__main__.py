@@ -25,7 +25,8 @@ except ModuleNotFoundError as error:
     )
 
 app = typer.Typer(
-    help="Singleshot: from raw data to pruned, trained, measured networks.\n\n"
+    help="Singleshot makes neural networks small before they train, and measures what that costs: its "
+    "pipeline, from raw data to the report.\n\n"
     "`dvc repro` runs the stages: each one when something it depends on has changed.",
     epilog="`COMMAND --help` says more. Tab completes after `source pipelines/completion.sh` (bash, zsh).",
     no_args_is_help=True,

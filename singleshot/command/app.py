@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from singleshot.rl.environments import Environment
 
 app = typer.Typer(
-    help="Singleshot: pictures and films in the style of a painting, and small networks that act.",
+    help="Singleshot makes neural networks small before they train, and measures what that costs.\n\n"
+    "These commands play, pack and serve small networks, and style pictures and films. "
+    "`singleshot.prune` makes your own network small, in Python.",
     epilog="`COMMAND --help` says more. In a checkout, `python -m pipelines --help` has the pipeline's.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
