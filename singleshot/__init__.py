@@ -18,7 +18,7 @@ try:
 except PackageNotFoundError:  # a checkout that isn't installed
     __version__ = "0+checkout"
 
-FUNCTIONS = {
+OFFERED = {
     "prune": "pruning.modules",
     "apply": "pruning.masked",
     "report": "pruning.modules",
@@ -26,8 +26,9 @@ FUNCTIONS = {
     "accelerate": "sparse.accelerated",
     "pack": "sparse.files",
     "unpack": "sparse.files",
+    "UserError": "errors",
 }
-"""The modules of the functions that this package offers itself."""
+"""The modules of what this package offers itself."""
 SUBPACKAGES = ("export", "pruning", "rl", "sparse", "style")
 
 
@@ -35,10 +36,10 @@ def __getattr__(name: str) -> Any:
     """Import what is asked for: PyTorch alone takes two seconds, which `import singleshot` does not."""
     if name in SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
-    if name in FUNCTIONS:
-        return getattr(importlib.import_module(f"{__name__}.{FUNCTIONS[name]}"), name)
+    if name in OFFERED:
+        return getattr(importlib.import_module(f"{__name__}.{OFFERED[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*SUBPACKAGES, *FUNCTIONS, "__version__"]
+    return [*SUBPACKAGES, *OFFERED, "__version__"]
