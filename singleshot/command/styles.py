@@ -40,7 +40,7 @@ def draw_styles(output: Path) -> None:
     from singleshot.io.whole_file import whole_file
     from singleshot.style import Style
 
-    photo = skimage.data.chelsea()
+    photo = skimage.data.chelsea()  # type: ignore[no-untyped-call]
     pictures = {"photo": photo} | {
         name: Style.load(file)(photo) for name, file in sorted(style_files().items())
     }

@@ -202,7 +202,8 @@ class _Training:
 
     def _train(self, photos: Iterator[Tensor]) -> Metrics:
         """Train until a row of losses is due."""
-        start, updates = perf_counter(), []
+        start = perf_counter()
+        updates: list[Tensor] = []
         while not updates or not self.pace.is_reported:
             updates.append(self.trainer.update(next(photos), self.pace.done))
             self.pace.advance(work(self.config))

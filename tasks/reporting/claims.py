@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import nan
 
 import pandas
+from scipy.stats import gmean
 
 from singleshot.pruning.variant import DENSE
 from tasks.reporting import deployment, paper, pruning, results
@@ -157,6 +158,6 @@ def _speed(pairs: pandas.DataFrame) -> Claim:
     if pairs.empty:
         return says, NOT_RUN, OPEN
     gain = pairs["gain"]
-    mean = deployment.gmean(gain)
+    mean = gmean(gain)
     here = f"{pace(mean)} ({interval(gain.min(), gain.max(), two_digits)} by runtime)"
     return says, f"without dead units {here}", HOLDS if gain.min() > 1 else PARTLY if mean > 1 else FAILS
