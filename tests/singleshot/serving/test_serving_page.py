@@ -108,7 +108,7 @@ def test_a_picture_is_seen_in_every_style_and_the_sliders_blend_it(page):
 
 def test_the_original_is_saved_in_its_own_size_as_it_is_shown(page):
     content = io.BytesIO()
-    Image.new("RGB", (480, 400), (60, 60, 60)).save(content, "PNG")
+    Image.fromarray(picture(6, 8)[0].astype(np.uint8)).resize((480, 400)).save(content, "PNG")
     choose(page, content.getvalue())
     wait_for_style(page, 320, 384)
     slide(page, "#strength", 50)
@@ -117,7 +117,7 @@ def test_the_original_is_saved_in_its_own_size_as_it_is_shown(page):
         page.get_by_role("link", name="Download swirls, 480 × 400 px").click()
     saved = Image.open(download.value.path()).convert("RGB")
     assert saved.size == (480, 400)
-    assert np.abs(np.asarray(saved) - 127.5).max() <= 1  # between 60 and its negative
+    assert np.abs(np.asarray(saved) - 127.5).mean() < 3  # half-way to its negative
 
 
 def test_what_the_brush_paints_or_a_mask_has_stays_as_in_the_picture(page):
