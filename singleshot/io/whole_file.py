@@ -27,7 +27,12 @@ def whole_file(target: Path) -> Iterator[Path]:
         if left.is_file():
             _remove_unless_in_use(left)
     partial = target.with_name(f"{beginning}-{secrets.token_hex(8)}.partial")
-    with partial.open("xb") as lock:
+    try:
+        opened = partial.open("xb")
+    except OSError as error:
+        error.filename = str(target)  # the only name that anybody knows
+        raise
+    with opened as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         try:
             yield partial

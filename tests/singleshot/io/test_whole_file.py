@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from power import PowerCut, disk_at
@@ -48,3 +49,8 @@ def test_each_writer_has_a_file_of_its_own_and_what_a_killed_one_left_goes(tmp_p
         assert target.read_text() == "second"
     assert target.read_text() == "first"
     assert not list(tmp_path.glob(".*-*.partial"))
+
+
+def test_an_error_names_the_file_that_was_asked_for():
+    with pytest.raises(OSError, match=r"/proc/model\.packed'$"), whole_file(Path("/proc/model.packed")):
+        raise AssertionError
