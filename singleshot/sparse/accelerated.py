@@ -38,13 +38,15 @@ class AcceleratedMLP(nn.Module):
         """Outputs (…, out) for inputs (…, in)."""
         right = x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] == self.perceptron.inputs
         must_be(f"float32 inputs (…, {self.perceptron.inputs}) on the CPU", right, x=x)
-        values = self.values if all(self.biased) else self.values.masked_fill(self.unbiased, 0)
-        rows = x.reshape(-1, x.shape[-1])
+        values: Tensor = self.values
+        values = values if all(self.biased) else values.masked_fill(self.unbiased, 0)
         if torch.is_grad_enabled() and (values.requires_grad or x.requires_grad):
-            (y,) = self.perceptron(values, rows[None])
-        else:
-            y = torch.from_numpy(self.perceptron.infer(to_array(values), to_array(rows)))
-        return y.view(*x.shape[:-1], -1)
+            (y,) = self.perceptron(values, x.reshape(1, -1, x.shape[-1]))
+            return y.view(*x.shape[:-1], y.shape[-1])
+        # As few of PyTorch's functions as can be: for a single row, these take longer than the kernel.
+        rows = to_array(x)
+        found = self.perceptron.infer(to_array(values), rows.reshape(-1, rows.shape[-1]))
+        return torch.from_numpy(found.reshape(*rows.shape[:-1], found.shape[-1]))
 
     @torch.no_grad()
     def whole(self) -> nn.Sequential:

@@ -28,6 +28,7 @@ from singleshot.sparse.vectors import (
     dot,
     load,
     multiply_add,
+    prefetch,
     relu,
     store,
     where_positive,
@@ -61,7 +62,7 @@ def _can_keep() -> bool:
 CAN_KEEP = _can_keep()
 
 
-def compiled(kernel: Callable[..., None], **options: Any) -> Any:
+def compiled(kernel: Callable[..., Any], **options: Any) -> Any:
     """Compile `kernel` when it is first called, or take the machine code that another process has kept.
 
     A kernel has a name of its own, and is always called with the same types: processes that keep code under
@@ -81,6 +82,8 @@ FEW = 16
 """Rows in a small block, for the last few rows: one AVX-512 register. It takes a third of the time of 112."""
 WORTH_LANES = 48
 """Number of rows that take as long in blocks of :data:`FEW` as in one block of :data:`LANES`."""
+FOUR = np.uint64(4)
+"""Units whose sums for a single row take turns, and the steps in which they do."""
 NO_STARTS, NO_SUMS = np.empty(0, np.int32), np.empty((0, 1), np.float32)
 """`starts` and `sums` for :func:`forward` where :func:`share` has not begun any sums."""
 
@@ -155,44 +158,50 @@ forward = _forward(LANES)
 forward_few = _forward(FEW)
 
 
-def forward_one(matrix: Adjacency, parameters: Floats, units: Floats, outputs: int) -> None:
-    """Compute all units but the inputs, which are the first of `units` (units,), for a single row.
+def forward_one(
+    indptr: Indices, indices: Indices, parameters: Floats, x: Floats, z: Floats, outputs: int
+) -> Floats:
+    """The outputs (1, `outputs`) of a CSR matrix of units for a single row of x and z side by side.
 
     Sums are in the order of :func:`forward`, and so they are the same bits. Those of four units take turns,
-    where none of these reads another, as each addition waits for the one before it. Indices are unsigned:
-    Numba looks at the sign of others.
+    where none of these reads another, as each addition waits for the one before it. Indices are read as
+    unsigned: Numba looks at the sign of others.
     """
-    computed, indptr, indices = (
-        len(matrix.indptr) - 1,
-        matrix.indptr.view(np.uint32),
-        matrix.indices.view(np.uint32),
-    )
-    inputs, unit = len(units) - computed, 0
+    computed, inputs = len(indptr) - 1, x.shape[1] + z.shape[1]
+    starts, sources = indptr.view(np.uint32), indices.view(np.uint32)
+    units = np.empty(inputs + computed, np.float32)
+    units[: x.shape[1]], units[x.shape[1] : inputs] = x[0], z[0]
+    unit = 0
     while unit < computed:
         several, begun = 4 if unit + 4 <= computed else 1, np.uint64(0)
         for own in range(unit, unit + several):
-            if indptr[own + 1] > indptr[own] and matrix.indices[matrix.indptr[own + 1] - 1] >= inputs + unit:
+            if starts[own + 1] > starts[own] and indices[indptr[own + 1] - 1] >= inputs + unit:
                 several = 1
         for k in range(unit, unit + several):
             units[inputs + k] = parameters[len(indices) + k]
         if several == 4:
-            a, b = np.uint64(indptr[unit]), np.uint64(indptr[unit + 1])
-            c, d = np.uint64(indptr[unit + 2]), np.uint64(indptr[unit + 3])
-            begun = min(min(b - a, c - b), min(d - c, np.uint64(indptr[unit + 4]) - d))
+            a, b = np.uint64(starts[unit]), np.uint64(starts[unit + 1])
+            c, d = np.uint64(starts[unit + 2]), np.uint64(starts[unit + 3])
+            begun = min(min(b - a, c - b), min(d - c, np.uint64(starts[unit + 4]) - d)) // FOUR * FOUR
             first = inputs + unit
-            w, x, y, z = units[first], units[first + 1], units[first + 2], units[first + 3]
-            for i in range(begun):
-                w += parameters[a + i] * units[indices[a + i]]
-                x += parameters[b + i] * units[indices[b + i]]
-                y += parameters[c + i] * units[indices[c + i]]
-                z += parameters[d + i] * units[indices[d + i]]
-            units[first], units[first + 1], units[first + 2], units[first + 3] = w, x, y, z
+            p, q, r, s = units[first], units[first + 1], units[first + 2], units[first + 3]
+            for block in range(np.uint64(0), begun, FOUR):
+                # Of the next four units, whose rows the processor doesn't foresee: one line of its cache.
+                prefetch(parameters, a + FOUR * (begun + block))
+                prefetch(sources, a + FOUR * (begun + block))
+                for i in range(block, block + FOUR):
+                    p += parameters[a + i] * units[sources[a + i]]
+                    q += parameters[b + i] * units[sources[b + i]]
+                    r += parameters[c + i] * units[sources[c + i]]
+                    s += parameters[d + i] * units[sources[d + i]]
+            units[first], units[first + 1], units[first + 2], units[first + 3] = p, q, r, s
         for k in range(unit, unit + several):
             total = units[inputs + k]
-            for i in range(np.uint64(indptr[k]) + begun, np.uint64(indptr[k + 1])):
-                total += parameters[i] * units[indices[i]]
+            for i in range(np.uint64(starts[k]) + begun, np.uint64(starts[k + 1])):
+                total += parameters[i] * units[sources[i]]
             units[inputs + k] = np.float32(0) if total < 0 and k < computed - outputs else total
         unit += several
+    return units[inputs + computed - outputs :].reshape(1, outputs)
 
 
 forward_one = compiled(forward_one, fastmath={"contract"})  # as multiply_add

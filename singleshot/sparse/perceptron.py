@@ -108,17 +108,17 @@ class SparsePerceptron:
         if torch.is_grad_enabled() and any(each.requires_grad for each in (parameters, *inputs)):
             y: Tensor = _Perceptron.apply(self, parameters, *inputs)  # type: ignore[no-untyped-call]
         else:
-            y = torch.from_numpy(self.infer(to_array(parameters), *(to_array(x[0]) for x in inputs)))[None]
+            y = torch.from_numpy(self.infer(to_array(parameters), *(to_array(x)[0] for x in inputs))[None])
         return y.split(self.heads, dim=-1) if len(self.heads) > 1 else (y,)
 
     def infer(self, parameters: Floats, *inputs: Floats) -> Floats:
         """Outputs (batch, sum of heads) for inputs (batch, in), without keeping anything for gradients."""
         x, z = self.pair(inputs, parameters)
         if len(z) == 1:
-            row = np.empty(self.units, np.float32)
-            row[: x.shape[1]], row[x.shape[1] : self.inputs] = x[0], z[0]
-            kernels.forward_one(self.matrix, parameters, row, sum(self.heads))
-            return row[None, -sum(self.heads) :]
+            one: Floats = kernels.forward_one(
+                self.matrix.indptr, self.matrix.indices, parameters, x, z, sum(self.heads)
+            )
+            return one
         y = np.empty((len(z), sum(self.heads)), np.float32)
         units = workspaces.take((1, self.units, LANES))
         starts, sums = kernels.NO_STARTS, kernels.NO_SUMS
@@ -149,14 +149,15 @@ class SparsePerceptron:
         z = inputs[-1]
         x = inputs[0] if len(inputs) == 2 else np.empty((len(z), 0), np.float32)
         right = (
-            all(each.ndim == 2 and each.dtype == np.float32 for each in (x, z))
+            x.ndim == z.ndim == 2
+            and x.dtype == z.dtype == np.float32
             and x.shape[1] + z.shape[1] == self.inputs
             and (len(z) == 0 if len(x) == 0 else len(z) % len(x) == 0)
             and parameters.shape == (len(self.matrix.indices) + len(self.matrix.indptr) - 1,)
         )
-        must_be(
-            f"float32 inputs of {self.inputs} columns, and their parameters", right, inputs=[x.shape, z.shape]
-        )
+        if not right:  # before any words are made: for a single row, they take as long as its units
+            wanted = f"float32 inputs of {self.inputs} columns, and their parameters"
+            must_be(wanted, False, inputs=[x.shape, z.shape])
         return x, z
 
     @property

@@ -63,6 +63,22 @@ def store(_: Any, array: Any, index: Any, vector: Any) -> Any:
     return types.void(array, types.int64, vector), generate
 
 
+@intrinsic
+def prefetch(_: Any, array: Any, index: Any) -> Any:
+    """Have the processor fetch the line of memory that an element is in, which may be beyond the end."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [address.type, _INDEX, _INDEX, _INDEX])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+        to_read, keep, data_not_code = (ir.Constant(_INDEX, own) for own in (0, 3, 1))
+        builder.call(function, [address, to_read, keep, data_not_code])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), generate
+
+
 @intrinsic(prefer_literal=True)
 def broadcast(_: Any, value: Any, lanes: Any) -> Any:
     """A vector of `lanes` equal floats."""
