@@ -22,9 +22,10 @@ from singleshot.errors import UserError, in_a_line, must_be
 WRAPPERS = "_orig_mod", "module", "_checkpoint_wrapped_module"
 """What `torch.compile`, DDP and activation checkpointing put before a parameter's name."""
 GONE = (
-    "%s is no parameter of its layer any more, or one of another shape, so its mask is gone: apply masks "
-    "after weight_norm and the like, and use torch.distributed.fsdp.fully_shard, not FullyShardedDataParallel"
+    "%d masks are gone, such as that of %s, which is no parameter of its layer any more, or one of another "
+    "shape: apply masks after weight_norm and the like"
 )
+FLAT = "FullyShardedDataParallel flattens weights, and masks can't follow; use fully_shard of the same module"
 REPLACED = (
     "%d parameters, such as %s, have taken the places of those that had masks, and obey these from now on"
 )
@@ -50,10 +51,13 @@ def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
 
     Raises:
         UserError: a mask names no parameter of `model`, or several, has another shape, or other values than 0
-            and 1, or the parameter is sharded in a way that the mask can't be.
+            and 1, or the parameter is sharded in a way that the mask can't be. By the next step of an
+            optimiser: a parameter is gone, flattened by `FullyShardedDataParallel` or computed from others.
     """
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
     must_be("masks by the parameter's name", isinstance(masks, Mapping), masks=masks)
+    if any(type(layer).__name__ == "FullyShardedDataParallel" for layer in model.modules()):
+        raise UserError(FLAT)
     names = list(dict(model.named_parameters(remove_duplicate=False)))
     chosen = []
     for name, given in masks.items():
@@ -118,10 +122,7 @@ class _Mask:
     def zero_(self, tensor: Tensor) -> None:
         """Set the pruned entries of a parameter or its gradient to 0, whatever they were."""
         if tensor.shape != self.pruned.shape:
-            raise UserError(
-                f"{self.name} has been flattened to {tuple(tensor.shape)}, as FullyShardedDataParallel does, "
-                "and its mask can't be; use torch.distributed.fsdp.fully_shard"
-            )
+            raise UserError(f"{self.name} has the shape {tuple(tensor.shape)} now. {FLAT}")
         mask = self.beside(tensor)
         own = tensor.to_local() if hasattr(tensor, "to_local") else tensor
         if mask.dtype == torch.bool:
@@ -188,7 +189,7 @@ def _watch_optimizers() -> None:
 
 def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-    replaced = []
+    replaced, gone = [], []
     for layer in list(_layers):
         for name, mask in list(_masks_of(layer).items()):
             parameter = getattr(layer, name, None)
@@ -200,9 +201,11 @@ def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
                 replaced.append(mask.name)
             else:
                 del _masks_of(layer)[name]
-                logger.warning(GONE, mask.name)
+                gone.append(mask.name)
     if replaced:
         logger.warning(REPLACED, len(replaced), replaced[0])
+    if gone:
+        raise UserError(f"{GONE % (len(gone), gone[0])}. {FLAT}")
 
 
 def _sharded(name: str, pruned: Tensor, like: Any) -> Tensor:

@@ -162,7 +162,7 @@ def _tell_what_stays(model: nn.Module, weights: Weights) -> None:
 
 def prune(
     model: nn.Module,
-    loss: Callable[[nn.Module], Tensor] | Iterable[Callable[[nn.Module], Tensor]],
+    loss: Callable[[nn.Module], Tensor] | Iterable[Callable[[nn.Module], Tensor]] | None,
     sparsity: float,
     method: str | ScoreFunction = "snip",
     *,
@@ -185,7 +185,7 @@ def prune(
             are the same. SynFlow calls it once to see what the model is fed, and uses no data; it is for
             networks whose outputs grow with each weight, without LayerNorm or attention. For scores of more
             data than fits into memory at once, give several such functions, of a batch each: their gradients
-            are added up.
+            are added up. None for `magnitude`, `random` and `erk`, which don't look at it.
         sparsity: fraction of weights to remove, at least 0 and less than 1.
         method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`
             (:mod:`singleshot.pruning.pruners`), or one of them with its mask permuted layer by layer as a
@@ -213,7 +213,7 @@ def prune(
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
     several = isinstance(loss, Iterable) and not isinstance(loss, Tensor | nn.Module)
     losses: list[Any] = [*cast(Iterable, loss)] if several else [loss]
-    right = len(losses) > 0 and all(map(callable, losses))
+    right = loss is None or (len(losses) > 0 and all(map(callable, losses)))
     must_be("a function of the model, or several", right, loss=loss)
     must_be("a pruner's name or a function", isinstance(method, str) or callable(method), method=method)
     must_be("network or layer", scope in ("network", "layer"), scope=scope)
@@ -271,6 +271,7 @@ class _LossOf(nn.Module):
         self.model, self.loss, self.seed = model, loss, seed
 
     def forward(self) -> Tensor:
+        must_be("a function of the model, as this method scores by it", self.loss is not None, loss=None)
         value = self.loss(self.model)
         if not isinstance(value, Tensor) or value.numel() != 1:
             given = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__

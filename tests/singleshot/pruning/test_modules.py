@@ -11,6 +11,7 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.utils.prune import identity
 
@@ -265,6 +266,31 @@ def test_a_parameter_that_takes_anothers_place_obeys_its_mask_and_is_told(mlp, l
     torch.optim.Adam(mlp.parameters()).step()
     assert all((mlp.get_parameter(name)[~mask] == 0).all() for name, mask in masks.items())
     assert "2 parameters, such as" in caplog.text
+
+
+def test_masks_that_a_flattening_takes_away_are_an_error_in_one_line(mlp, loss):
+    masks = singleshot.prune(mlp, loss, sparsity=0.8)
+    later = copy.deepcopy(mlp)
+    singleshot.apply(mlp, masks)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        for model, act in ((mlp, None), (later, lambda model: singleshot.apply(model, masks))):
+            flat = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+            with pytest.raises(UserError, match=r"^[^\n]*use fully_shard of the same module$"):
+                (act or _step)(flat)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def _step(model):
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+
+
+def test_what_needs_no_loss_takes_none(mlp, loss):
+    masks = (singleshot.prune(mlp, each, 0.9, "magnitude") for each in (None, loss))
+    assert all(torch.equal(*each) for each in zip(*(own.values() for own in masks), strict=True))
 
 
 def test_parameters_under_masks_are_read_by_weights_only(mlp, loss, tmp_path):
@@ -580,6 +606,8 @@ def test_mistakes_are_one_line(mlp, loss):
         ("method is None", {"method": None}),
         ("sparsity is nan", {"sparsity": math.nan}),
         ("scope is 'global'", {"scope": "global"}),
+        ("loss is None; give", {"loss": None}),
+        ("'snp' (did you mean snip?); known are", {"method": "snp"}),
         ("loss is tensor(1.)", {"loss": torch.ones(())}),
         ("loss(model) returned (2, 2)", {"loss": lambda model: model(x)}),
         ("loss(model) returned float", {"loss": lambda _: 3.0}),
