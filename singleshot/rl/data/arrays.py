@@ -66,9 +66,10 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
 
 
 def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | None) -> dict[str, NDArray]:
-    """The arrays of N steps by name: vectors (N, size), `observations` perhaps (N + 1, size), others (N,).
+    """The arrays of N steps by name: vectors (N, size), others (N,).
 
-    Columns (N, 1) count as (N,), and (N,) as vectors of size 1.
+    Columns (N, 1) count as (N,), and (N,) as vectors of size 1. Without `next_observations`, `observations`
+    may be (N + 1, size).
 
     Raises:
         UserError: an array holds no numbers, NaN, infinity, too large numbers, or flags other than 0 and 1,
@@ -89,7 +90,8 @@ def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | N
                 f"{origin}: '{name}' is {values.dtype} of shape {values.shape}; agents take vectors, "
                 "(N, size), not pictures or single choices"
             )
-        rows = steps + 1 if name == "observations" and len(values) == steps + 1 else steps
+        beyond = name == "observations" and "next_observations" not in given and len(values) == steps + 1
+        rows = steps + 1 if beyond else steps
         shape = (rows,) if name not in VECTORS else (rows, size or values.shape[1])
         if values.shape != shape:
             needs = f"{spaces.name} needs {shape}" if spaces else f"the rest has {rows:,} rows"

@@ -338,6 +338,7 @@ def test_mistakes_are_one_line(data, caplog):
 
     refused = {
         "'actions' has shape (299, 2), the rest has 300 rows": make(actions=given["actions"][1:]),
+        "'observations' has shape (301, 5), the rest has 300 rows": make(observations=states[[*range(N), 0]]),
         "(300, 2)": make(next_observations=given["next_observations"][:, :2]),
         "'rewards' is": make(rewards=[[1], [1, 2]]),
         "'observations' holds nan at (3, 1)": make(observations=holes),
