@@ -22,8 +22,9 @@ from singleshot.errors import UserError, in_a_line, must_be
 WRAPPERS = "_orig_mod", "module", "_checkpoint_wrapped_module"
 """What `torch.compile`, DDP and activation checkpointing put before a parameter's name."""
 GONE = (
-    "%d masks are gone, such as that of %s, which is no parameter of its layer any more, or one of another "
-    "shape: apply masks after weight_norm and the like"
+    "%d masks are gone, such as that of %s, which isn't a parameter of its layer any more, or has another "
+    "shape: apply masks after weight_norm and the like, and use torch.distributed.fsdp.fully_shard, not "
+    "FullyShardedDataParallel"
 )
 FLAT = "FullyShardedDataParallel flattens weights, and masks can't follow; use fully_shard of the same module"
 REPLACED = (
@@ -51,8 +52,7 @@ def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
 
     Raises:
         UserError: a mask names no parameter of `model`, or several, has another shape, or other values than 0
-            and 1, or the parameter is sharded in a way that the mask can't be. By the next step of an
-            optimiser: a parameter is gone, flattened by `FullyShardedDataParallel` or computed from others.
+            and 1, or the parameter is sharded in a way that the mask can't be.
     """
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
     must_be("masks by the parameter's name", isinstance(masks, Mapping), masks=masks)
@@ -205,7 +205,7 @@ def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     if replaced:
         logger.warning(REPLACED, len(replaced), replaced[0])
     if gone:
-        raise UserError(f"{GONE % (len(gone), gone[0])}. {FLAT}")
+        logger.warning(GONE, len(gone), gone[0])
 
 
 def _sharded(name: str, pruned: Tensor, like: Any) -> Tensor:
