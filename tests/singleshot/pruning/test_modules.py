@@ -274,7 +274,8 @@ def test_a_model_that_is_flattened_takes_no_masks_and_one_that_has_some_is_told(
     singleshot.apply(mlp, masks)
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        flat, refused = (FullyShardedDataParallel(each, device_id=torch.device("cpu")) for each in (mlp, later))
+        cpu = torch.device("cpu")
+        flat, refused = (FullyShardedDataParallel(each, device_id=cpu) for each in (mlp, later))
         optimizer = torch.optim.Adam(flat.parameters())
         flat(torch.ones(2, 4)).sum().backward()
         optimizer.step()
