@@ -97,7 +97,7 @@ def painting(style: str) -> Path:
 
 def style_network(style: str) -> Path:
     """A style's trained network."""
-    return STYLES / style / "model.safetensors"
+    return STYLES / style / folders.MODEL
 
 
 def backbone(name: str) -> Path:

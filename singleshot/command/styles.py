@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from singleshot.errors import UserError, did_you_mean
-from singleshot.io.folders import LEARNED, TRAINED
+from singleshot.io.folders import LEARNED, MODEL, TRAINED
 from singleshot.style import shipped
 
-MODEL = "model.safetensors"
 MODELS = (".safetensors", ".packed")
 """Suffixes of styles' model files."""
 Shares = Mapping[str, float]

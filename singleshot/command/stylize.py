@@ -15,9 +15,10 @@ from PIL import Image
 from tqdm import tqdm
 
 from singleshot.command.media import STANDARD, Medium, find_media, plan_targets
-from singleshot.command.styles import MODEL, Shares, short_name, style_model
+from singleshot.command.styles import Shares, short_name, style_model
 from singleshot.errors import UserError
 from singleshot.export.stylizers import StylizerName, fixed_runtime, open_stylizer, unavailable
+from singleshot.io.folders import MODEL
 from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value, sync
 from singleshot.style import Style
 from singleshot.style.apply.regions import face_detector

@@ -14,6 +14,8 @@ LEARNED = Path("styles")
 """Networks for users' own paintings, from the command `learn-style`; no stage uses this directory."""
 GRAPHS = Path("models/onnx")
 PAINTINGS = Path("data/images/paintings")
+MODEL = "model.safetensors"
+"""A style's network in the style's own folder."""
 
 
 def user_cache(*names: str) -> Path:

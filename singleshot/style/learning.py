@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 import singleshot
 from singleshot.errors import UserError
-from singleshot.io.folders import user_cache
+from singleshot.io.folders import MODEL, user_cache
 from singleshot.io.whole_file import sha256_of, whole_file
 from singleshot.job import Artifact, Checkpoint, Job, Progress, Task
 from singleshot.style.backbones import save_backbone
@@ -27,7 +27,6 @@ from singleshot.style.schedule import FAST, SIZES, style_weight
 from singleshot.style.start import START
 from singleshot.style.training import train_style
 
-MODEL = "model.safetensors"
 WORK = ".training"
 """Folder of a style's training beside its network, with which more minutes go on."""
 UNSEEN = ("chelsea", "coffee", "astronaut")

@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 
 from singleshot.errors import UserError
+from singleshot.io.folders import MODEL
 from singleshot.io.tensor_file import reading
 from singleshot.sparse.packed import read_model
 from singleshot.style.transformer_net import TransformerNet
@@ -60,8 +61,8 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     Raises:
         UserError: the file is missing, truncated, or no style's model.
     """
-    path = path / "model.safetensors" if path.is_dir() else path
-    fix = "give a style's model.safetensors or the folder that holds it"
+    path = path / MODEL if path.is_dir() else path
+    fix = f"give a style's {MODEL} or the folder that holds it"
     if not path.is_file():
         raise UserError(f"{path}: no such file; {_styles_beside(path)}; {fix}")
     file = read_model(path, fix)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from singleshot.errors import UserError
+from singleshot.io.folders import MODEL
 from singleshot.io.images import contact_sheet, encode_jpeg, read_rgb, side_by_side
 from singleshot.io.tables import write_csv
 from singleshot.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
@@ -163,7 +164,7 @@ class _Training:
 
     def _write_results(self) -> None:
         output = self.job.output
-        save_model(self.trainer.network, self._card(), output / "model.safetensors")
+        save_model(self.trainer.network, self._card(), output / MODEL)
         write_csv(output / "losses.csv", Losses, self.losses)
         rows = {row.step: row for row in self.losses}
         captions = [
