@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 
 import singleshot
-from singleshot.command.terminal import argument, examples, must_exist, option, resumable, run
+from singleshot.command.terminal import argument, examples, must_be_new, must_exist, option, resumable, run
 from singleshot.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ def styles(
     """List the styles: those that come with the package, the pipeline's, and your own."""
     from singleshot.command.styles import draw_styles, list_styles
 
-    if output and (output.suffix.lower() not in (".jpg", ".jpeg") or output.exists()):
-        raise UserError(f"{output}: give --output a new name that ends in .jpg")
+    must_be_new(output, "--output", ".jpg", ".jpeg")
     list_styles()
     if output:
         draw_styles(output)
@@ -191,8 +190,7 @@ def evaluate(
     ] = "drawing",
 ) -> None:
     """Play a trained agent: print its returns and D4RL score, and write a video if wanted."""
-    if video and (video.suffix.lower() != ".mp4" or video.exists() or not video.absolute().parent.is_dir()):
-        raise UserError(f"{video}: give --video a new name that ends in .mp4, in a folder that exists")
+    must_be_new(video, "--video", ".mp4")
     from singleshot.rl import shipped
 
     if not (file := shipped.path_of(agent) or Path(agent)).exists():

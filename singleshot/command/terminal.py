@@ -41,6 +41,18 @@ def must_exist(*paths: Path | None) -> None:
             raise UserError(f"{path}: no such file or folder; correct the path")
 
 
+def must_be_new(file: Path | None, option: str, *suffixes: str) -> None:
+    """Check that a file that an option gives can be written, before what is to be in it is made.
+
+    Raises:
+        UserError: it can't, it is there already, or its name ends otherwise.
+    """
+    if file and (file.suffix.lower() not in suffixes or file.exists() or not file.absolute().parent.is_dir()):
+        raise UserError(
+            f"{file}: give {option} a new name that ends in {suffixes[0]}, in a folder that exists"
+        )
+
+
 @contextlib.contextmanager
 def resumable(how: str) -> Iterator[None]:
     """If the user interrupts the context, say how to go on, and exit with a shell's status for SIGINT."""
