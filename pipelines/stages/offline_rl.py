@@ -133,12 +133,10 @@ def train_agents(work: Work, config: Config) -> None:
     cells = [train_cell(config.offline_rl, agent) for agent in config.offline_rl.agents()]
     directories = work.compute(cells, stages.AGENTS, gpu=True, start_ray=True)
     concatenate(directories, stages.SCORES)
-    concatenate(
-        directories, stages.HELDOUT, HeldoutRow
-    )  # of agents without an environment, instead of scores
-    SUMMARY.write_text(
-        json.dumps(_summary(pandas.read_csv(stages.SCORES)), indent=2) + "\n", encoding="utf-8"
-    )
+    # Of agents without an environment, instead of scores.
+    concatenate(directories, stages.HELDOUT, HeldoutRow)
+    summary = _summary(pandas.read_csv(stages.SCORES))
+    SUMMARY.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
 
 
 def train_cell(config: OfflineRLConfig, agent: AgentSpec) -> Cell:

@@ -54,8 +54,7 @@ def module_of(name: str) -> str:
     if pruner not in PRUNERS or (hyphen and control not in CONTROLS):
         known = [*PRUNERS, *(f"{each}-{own}" for each in PRUNERS for own in CONTROLS)]
         advice = did_you_mean(name.lower(), [*known, *FOR_AGENTS], "")
-        advice = advice and f" ({advice})"
-        raise UserError(f"unknown pruner {name!r}{advice}; known are {', '.join(PRUNERS)}")
+        raise UserError(f"unknown pruner {name!r}{advice and f' ({advice})'}; known are {', '.join(PRUNERS)}")
     return PRUNERS[pruner]
 
 
