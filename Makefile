@@ -12,15 +12,15 @@ export RAY_USAGE_STATS_ENABLED := 0
 # modules that it imports, which takes 5 of the 8.5 seconds (CPU) in which the stage opens.
 export PYTHONDONTWRITEBYTECODE :=
 
-# A virtual environment names its place and its interpreter. It is of no use after the checkout was renamed, or after the
-# interpreter was upgraded away: then this is the option of venv with which it is made again.
+# A virtual environment names its place and its interpreter. It can't be used after the checkout was renamed, or after an
+# upgrade removed the interpreter: then this is the option of venv that makes it again.
 HERE := $(shell cd $(VENV) 2>/dev/null && pwd -P)
 MADE_BY := $(shell sed -n 's/^command = //p' $(VENV)/pyvenv.cfg 2>/dev/null)
 BLANK := $(subst ,, )
 MOVED := $(if $(MADE_BY),$(if $(findstring $(BLANK)$(HERE),$(MADE_BY)),,--clear))
 OUTDATED := $(or $(MOVED),$(shell test ! -e $(VENV)/pyvenv.cfg || $(VENV)/bin/python -c '' 2>/dev/null || echo --clear))
 
-# What goes to the shell as it is.
+# Text that goes to the shell unchanged.
 quoted = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
@@ -36,8 +36,8 @@ ifneq ($(OUTDATED),)
 .PHONY: $(VENV)/pyvenv.cfg
 endif
 $(VENV)/pyvenv.cfg:
-	@$(or $(PYTHON),false) $(SUPPORTED) || { echo "error: $(or $(PYTHON),nothing on the PATH) is no Python 3.11, 3.12 or 3.13; install one, or run make PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@test -z "$(OUTDATED)" || echo "$(VENV) was made in another place, or with a Python that is gone: making it again"
+	@$(or $(PYTHON),false) $(SUPPORTED) || { echo "error: $(if $(PYTHON),$(PYTHON) is not,the PATH has no) Python 3.11, 3.12 or 3.13; install one, or run make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -z "$(OUTDATED)" || echo "$(VENV) was made in a different place, or with a Python that no longer exists: making it again"
 	@test -e $(VENV) || rm -f $(VENV)
 	$(PYTHON) -m venv $(OUTDATED) $(VENV)
 
@@ -48,7 +48,7 @@ $(INSTALLED): $(VENV)/pyvenv.cfg requirements.lock requirements-dev.lock
 	$(VENV)/bin/python -m pipelines.engine.dvc_files
 	touch $@
 
-compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, and TensorFlow in an environment of its own (3 GB)
+compilers: $(INSTALLED) ## Add the optional compilers to the benchmark: IREE, and TensorFlow in its own environment (3 GB)
 	python -m singleshot.io.uv pip install -r requirements-compilers.lock
 	built="$$(python -m singleshot.export.environment)" && { test -e "$$built/complete" \
 	  || { rm -rf "$$built" && python -m singleshot.io.uv venv --quiet "$$built" \
@@ -60,25 +60,26 @@ repro: $(INSTALLED) ## Run the pipeline that params.yaml describes; later runs c
 	python -m dvc repro || { python -m pipelines.engine.disks; exit 1; }
 
 # Tests of whole runs take longest and come first, in one process, while the others run the rest. Three processes keep two
-# cores busy, as many tests wait for processes of their own.
+# cores busy, because many tests wait for processes that they start.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED) ## Run the tests, without the slow ones
 	python -m pytest -m "not slow" $(PARALLEL)
 
-test-slow: $(INSTALLED) ## Run the slow tests alone
+test-slow: $(INSTALLED) ## Run only the slow tests
 	python -m pytest -m slow $(PARALLEL)
 
 test-all: $(INSTALLED) ## Run all tests
 	python -m pytest $(PARALLEL)
 
-study: $(INSTALLED) ## Run the experiments behind docs/study (days on two cores), or go on where they were interrupted
+study: $(INSTALLED) ## Run the experiments behind docs/study (days on two cores), or continue where they were interrupted
 	python -m pipelines study
 
 study-page: $(INSTALLED) ## Fill the pages of docs/study from its tables, and draw their figures
 	python docs/study/make_page.py
 
-# By the environment, as a text may have several lines, and without an echo, as an address may have a password.
+# SET goes through the environment, because a text may have several lines, and isn't echoed, because an address may have
+# a password.
 params: export SETTINGS := $(value SET)
 params: $(INSTALLED) ## Compose params.yaml: make params [PROFILE=smoke|default|study|paper] [FROM=mine.yaml] [SET="executor=local …"]
 	@python -m pipelines params $(if $(FROM),--from=$(call quoted,$(value FROM))) --set="$$SETTINGS" \
@@ -119,6 +120,6 @@ lock: $(INSTALLED) ## Rewrite the files requirements*.lock from pyproject.toml a
 	$(LOCKED) --output-file requirements-tensorflow.lock requirements-tensorflow.in
 	sed -i -E '/^torch(vision)?==/,/# via/{/--hash/d; s/(\+cpu)? \\$$//}' requirements*.lock
 
-clean: ## Remove the environment, caches and stage outputs; computed cells and MLflow's runs stay
+clean: ## Remove the environment, caches and outputs of stages; computed cells and MLflow's runs stay
 	rm -rf $(VENV) .dvc-site .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build report \
 	    $(wildcard data/* models/* results/*/*)

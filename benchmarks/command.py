@@ -28,7 +28,7 @@ def positive(kind: type[Number]) -> Callable[[str], Number]:
             raise argparse.ArgumentTypeError(f"{text} is not above 0")
         return number
 
-    convert.__name__ = kind.__name__  # the name in the message of argparse if `text` is no number
+    convert.__name__ = kind.__name__  # the name in the message of argparse if `text` is not a number
     return convert
 
 

@@ -146,7 +146,7 @@ def run_steps(context: typer.Context) -> None:
     from pipelines.engine.stage import run_stage
 
     name = str(context.info_name).replace("-", "_")
-    with resumable("finished cells and checkpoints are kept, `dvc repro` goes on from them"):
+    with resumable("finished cells and checkpoints are kept, `dvc repro` continues from them"):
         config = load_config()
         steps = STAGES[name].load()
         run_stage(name, steps, config, config.profile, config.executor, config.tracking)

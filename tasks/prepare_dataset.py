@@ -50,7 +50,7 @@ class DatasetParams:
         if data.source == "expert":
             if name not in LOCOMOTION:
                 raise UserError(
-                    f"{name} has no expert, only {', '.join(LOCOMOTION)} have; give its data: "
+                    f"{name} has no expert, only {', '.join(LOCOMOTION)} have one; give its data: "
                     "data@offline_rl.data=minari or d4rl"
                 )
             return cls(name, environment, replace(data, seed=draw, minari={}, d4rl={}))

@@ -61,7 +61,7 @@ def check_inputs(config: Config) -> None:
     paths[Path(config.style.stylize.video)] = "style.stylize.video"
     for path, name in paths.items():
         if not path.exists():
-            raise UserError(f"{path}: no such file, for {name}; correct its path by `make params SET=…`")
+            raise UserError(f"{path}: no such file, for {name}; correct its path with `make params SET=…`")
 
 
 def check_disk() -> str:
@@ -82,7 +82,7 @@ def check_disk() -> str:
 
 
 def check_mlflow() -> str:
-    """The server lets us in, or the database can be used, or made."""
+    """The server lets us in, or the database can be used or made."""
     config = load_config().tracking
     uri = tracking_uri(config)
     if (database := database_file(uri)) and not database.exists():

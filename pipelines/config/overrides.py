@@ -66,7 +66,7 @@ def in_file(path: Path, conf: Path) -> list[str]:
     Where `conf` has a folder of a key's name, the value chooses a file in it, e.g. `profile: smoke`.
 
     Raises:
-        UserError: the file can't be read, or is no mapping.
+        UserError: the file can't be read, or isn't a mapping.
     """
     values = read_yaml(path, "give a YAML file of settings")
     if not isinstance(values, dict):
@@ -100,7 +100,7 @@ def _value(value: Any) -> str:
 def readable(override: str) -> str:
     """An override whose value Hydra reads as one value: as it is, or else with the value as a quoted text.
 
-    A URL with `&` or `=`, for example, is no value of Hydra's grammar, and with a comma it would be two.
+    A URL with `&` or `=`, for example, is not a value in Hydra's grammar, and with a comma it would be two.
     """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException

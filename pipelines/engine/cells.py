@@ -58,8 +58,8 @@ def file_digest(path: Path) -> str:
         stat = path.stat()
     except FileNotFoundError as error:
         raise UserError(
-            f"{path}: no such file; if it is your own, correct its path by `make params SET=…`, else make it "
-            "with `dvc repro`"
+            f"{path}: no such file; if it is your own, correct its path with `make params SET=…`, otherwise "
+            "make it with `dvc repro`"
         ) from error
     return _file_digest(path, stat.st_size, stat.st_mtime_ns)
 

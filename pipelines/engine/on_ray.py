@@ -246,7 +246,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
             # An error of the cluster, e.g. a head that was restarted; exceptions of cells don't get here.
             raise UserError(
                 f"{name} was lost: {type(error).__name__}; finished cells and checkpoints are kept, "
-                "`dvc repro` goes on from them"
+                "`dvc repro` continues from them"
             ) from error
 
 

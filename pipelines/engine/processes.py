@@ -51,7 +51,7 @@ def one_at_a_time(lock: Path, what: str) -> Iterator[None]:
     try:
         file.acquire(timeout=0)
     except Timeout:
-        print(f"waiting for another process, which works on {what}", file=sys.stderr, flush=True)
+        print(f"waiting for another process, which is working on {what}", file=sys.stderr, flush=True)
         file.acquire()
     try:
         yield

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 TRANSIENT_RETRIES = 3
 """How often cells are started again whose process or node was lost."""
-ON = "going on from the last checkpoint"
+ON = "continuing from the last checkpoint"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # <malloc.h>
 KEPT_BYTES = 2**31 - 1
 """Size of an array above which its memory returns to the system: the largest number that mallopt(3) takes."""

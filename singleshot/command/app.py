@@ -131,7 +131,7 @@ def stylize(
     where = read_mask(mask, invert=invert_mask) if mask else None
     settings = StylizeSettings(strength, preserve_color, stroke=stroke, mask=where, keep_faces=keep_faces)
     options = StylizeOptions(settings, batch_size, force, runtime)
-    with resumable("run the same command again: what is finished stays, also of a video"):
+    with resumable("run the same command again: what is finished stays, even parts of a video"):
         stylize_inputs(shares, inputs, output, options)
 
 
@@ -166,7 +166,7 @@ def learn_style(
     must_exist(painting, photos)
     from singleshot.command.learn_style import learn_style as learn
 
-    with resumable("the same command goes on from the last checkpoint, a minute old at most"):
+    with resumable("the same command continues from the last checkpoint, at most a minute old"):
         learn(painting, photos, name, minutes)
 
 

@@ -33,7 +33,7 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, minutes: 
     where = "a GPU" if torch.cuda.is_available() else f"{cores} core{'s' * (cores > 1)}"
     output = LEARNED / name
     if name in shipped.FILES:
-        print(f"{name}: in this folder, it hides the style of that name that comes with the package")
+        print(f"{name}: in this folder, it hides the style of the same name that comes with the package")
     print(
         f"{name}: {minutes:.1f} minutes on {where}; the larger pictures and network, the more time there is\n"
         f"preview: {output / 'preview.jpg'}, renewed every {SHOW_SECONDS:.0f} s or more; an interruption "

@@ -58,7 +58,7 @@ def find_media(inputs: Iterable[str], output: Path) -> tuple[list[Medium], list[
         media += [medium for medium in found.values() if medium]
         if others := [file.name for file, medium in found.items() if not medium]:
             named = f"{', '.join(others[:5])}{', …' * (len(others) > 5)}"
-            lines.append(f"{text}: left out what is no picture or video: {len(others)} ({named})")
+            lines.append(f"{text}: left out what isn't a picture or video: {len(others)} ({named})")
     return list({(medium.file.resolve(), medium.name): medium for medium in media}.values()), lines
 
 
@@ -69,7 +69,7 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
     pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
     if output.resolve() == base.resolve():
         raise UserError(
-            f"{text}: its folder is the output, too, whose results would be inputs the next time; "
+            f"{text}: its folder is also the output, so the results would be inputs the next time; "
             "give another output directory"
         )
     try:

@@ -53,7 +53,7 @@ def read_shares(styles: Iterable[str]) -> Shares:
     """Styles with the shares after their colons, e.g. `swirls:0.7`, which are 1 by default.
 
     Raises:
-        UserError: there is no such style, or a share is no number.
+        UserError: there is no such style, or a share isn't a number.
     """
     shares = dict(map(_share_of, styles))
     for style in shares:
@@ -89,4 +89,4 @@ def _share_of(style: str) -> tuple[str, float]:
     try:
         return name, float(text or 1)
     except ValueError as error:
-        raise UserError(f"{style}: the share {text!r} is no number; give one above 0") from error
+        raise UserError(f"{style}: the share {text!r} isn't a number; give one above 0") from error

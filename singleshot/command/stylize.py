@@ -139,7 +139,7 @@ def _missing(
             (same if record.has(target) else other).append(target)
     if same:
         what = same[0] if len(same) == 1 else f"{len(same)} of {len(targets)} results"
-        print(f"{what}: made before from the same input, style and settings; --force makes anew")
+        print(f"{what}: made before from the same input, style and settings; --force makes it again")
     if other:
         named = f"{', '.join(map(str, other[:5]))}{', …' * (len(other) > 5)}"
         what = "exists and was" if len(other) == 1 else f"{len(other)} files exist and were"
@@ -189,7 +189,7 @@ def _stylize_video(
     lock = Path(tempfile.gettempdir()) / f"singleshot-{sha256_of_value(str(target.absolute()))[:16]}.lock"
     with FileLock(lock):
         if target.exists() and not options.force:
-            raise UserError(f"{target}: another process has written it meanwhile; give --force to overwrite")
+            raise UserError(f"{target}: another process has just written it; give --force to overwrite")
         runtime = options.runtime or _runtime(model, info, device, options.settings)
         size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
         print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}", flush=True)

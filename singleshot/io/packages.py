@@ -90,7 +90,7 @@ def read_member(archive: Path, name: str) -> bytes:
     except UserError as error:
         raise UserError(f"{archive}: {error}") from error
     except KeyError as error:
-        raise UserError(f"{archive}: there is no file {name} in it; it is another version") from error
+        raise UserError(f"{archive}: there is no file {name} in it; it is a different version") from error
     except Exception as error:  # damaged bytes: zlib.error, LZMAError, NotImplementedError, struct.error, …
         raise UserError(
             f"{archive}: not a readable archive ({in_a_line(error)}); delete it and run again"

@@ -68,7 +68,7 @@ def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
             raise UserError(f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}")
         mask = mask.to_dense() if mask.is_sparse else mask
         if not ((mask == 0) | (mask == 1)).all():
-            raise UserError(f"mask {name!r} has other values than 0 and 1; give 1 where a weight is kept")
+            raise UserError(f"mask {name!r} has values other than 0 and 1; give 1 where a weight is kept")
         path, _, attribute = own.rpartition(".")
         new = _Mask(name, ~mask.bool())
         new.beside(model.get_parameter(own))

@@ -50,7 +50,7 @@ def module_of(name: str) -> str:
     """
     pruner, hyphen, control = name.partition("-")
     if name in FOR_AGENTS:
-        raise UserError(f"{name!r} is for agents alone: singleshot.rl.BC(data).prune({name!r}, …)")
+        raise UserError(f"{name!r} is only for agents: singleshot.rl.BC(data).prune({name!r}, …)")
     if pruner not in PRUNERS or (hyphen and control not in CONTROLS):
         known = [*PRUNERS, *(f"{each}-{own}" for each in PRUNERS for own in CONTROLS)]
         advice = did_you_mean(name.lower(), [*known, *FOR_AGENTS], "")

@@ -157,7 +157,7 @@ def _tell_what_stays(model: nn.Module, weights: Weights) -> None:
     if whole.total() > TOLD * every:
         most = ", ".join(f"{name} {count / every:.1%}" for name, count in whole.most_common(3) if count)
         covered = sum(θ.numel() for θ in weights.values()) / every
-        logger.warning("prune covers %.1f%% of the parameters; whole stay those of %s", 100 * covered, most)
+        logger.warning("prune covers %.1f%% of the parameters; these stay whole: %s", 100 * covered, most)
 
 
 def prune(
@@ -176,16 +176,16 @@ def prune(
 
     Args:
         model: any network, usually at its initialization. Weights of linear, convolutional, recurrent and
-            attention layers and of batched experts are pruned. Biases, normalisations, embeddings, also
-            those that are tied to another layer, and parameters of other names stay whole; if these are more
+            attention layers and of batched experts are pruned. Biases, normalisations, embeddings, even
+            those that are tied to another layer, and parameters of other names stay whole. If these are more
             than a twentieth of the parameters, a line says so. Layers whose scores are all 0, such as those
-            behind a BatchNorm that begins at 0, keep their largest weights, which a line says, too.
+            behind a BatchNorm that begins at 0, keep their largest weights. A line says this, too.
         loss: function from a model to the scalar that training would minimise, on one batch. It is called in
             each round, by GraSP twice, and has to take the same batch each time; PyTorch's random numbers
             are the same. SynFlow calls it once to see what the model is fed, and uses no data; it is for
-            networks whose outputs grow with each weight, without LayerNorm or attention. For scores of more
-            data than fits into memory at once, give several such functions, of a batch each: their gradients
-            are added up. None for `magnitude`, `random` and `erk`, which don't look at it.
+            networks whose outputs grow with each weight, without LayerNorm or attention. If the data don't
+            fit into memory at once, give several such functions, each of one batch: their gradients are
+            added up. None for `magnitude`, `random` and `erk`, which don't look at it.
         sparsity: fraction of weights to remove, at least 0 and less than 1.
         method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`
             (:mod:`singleshot.pruning.pruners`), or one of them with its mask permuted layer by layer as a
@@ -195,10 +195,10 @@ def prune(
         scope: whether all weights of the network compete to be kept, or those of each layer.
         layers: the only layers to prune, with all that is inside, whatever its parameters are called: names,
             such as `encoder.layers.0` or `decoder.*.linear1`, types, such as `nn.Linear`, or modules of the
-            model; embeddings only if one of these is theirs. A name may also be a single parameter's.
-        exclude: layers, or parameters, to leave whole, in the same forms.
+            model. Embeddings are pruned only if one of these is theirs. A name may also be a parameter's.
+        exclude: layers or parameters to leave whole, in the same forms.
         iterations: rounds of scoring and removing; by default 100 for SynFlow, as in its paper, else 1.
-        seed: of random scores and permutations.
+        seed: seed of random scores and permutations.
 
     Returns:
         Bool tensors shaped like the weights (for a linear layer (out, in)), by the parameter's name

@@ -90,8 +90,8 @@ class FileEnvironment(Environment):
             if not _is_harmless(value):
                 raise UserError(
                     f"environment {self.id}: a file gives it {name}={shown(value)}, and texts may name other "
-                    "files or modules, large numbers take without end; if you trust the file, make the "
-                    "environment, for Agent.evaluate"
+                    "files or modules, and large numbers may take forever; if you trust the file, make the "
+                    "environment yourself, for Agent.evaluate"
                 )
         for module in self.modules:
             if module in sys.modules:

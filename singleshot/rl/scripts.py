@@ -278,7 +278,7 @@ class Agent:
         if data is not None and data.transitions is not self._transitions:
             self._train_on(data.transitions)
         if self._data is None:
-            raise UserError("a loaded agent has no data to train on; give them: fit(updates, data)")
+            raise UserError("a loaded agent has no data to train on; give some: fit(updates, data)")
         state, records = self._interrupted.get(updates, self._reached)
         stack = self._stack(self._data, updates)
         stack.restore([state])
@@ -311,8 +311,8 @@ class Agent:
         if (transitions.state_size, transitions.action_size, transitions.bounds) != wanted:
             low, high = (bounds.low, bounds.high) if bounds else (-1, 1)
             raise UserError(
-                f"data doesn't suit the agent: it takes states of {wanted[0]} numbers, and {wanted[1]} for "
-                f"actions, by Dataset(…, action_low={low}, action_high={high})"
+                f"data doesn't suit the agent: it takes states of {wanted[0]} numbers and actions of "
+                f"{wanted[1]}, by Dataset(…, action_low={low}, action_high={high})"
             )
         self._transitions = transitions
         self._data = ReplayBuffer(transitions, self._device, own.config.normalize_states)

@@ -51,7 +51,7 @@ def learn(name: str, painting: Path, photos: Path | None, seconds: float, folder
         _, card = load_model(folder / MODEL)
         if (had := card.settings["seconds"]) >= seconds:
             raise UserError(
-                f"{folder}: has a network of {had / 60:g} minutes; give more minutes, and it goes on, or "
+                f"{folder}: has a network of {had / 60:g} minutes; give more minutes to continue it, or "
                 "another name"
             )
     weight = style_weight(PhotoSet.open(inputs["photos"]), inputs, device)
@@ -66,7 +66,7 @@ def _prepare(name: str, painting: Path, photos: Path | None, folder: Path) -> di
     if not made_from.exists() or json.loads(made_from.read_text("utf-8")) != wanted:
         if (folder / MODEL).exists():
             raise UserError(
-                f"{folder}: has a network of another painting or other photos; give another name, or "
+                f"{folder}: has a network of another painting or of other photos; give another name, or "
                 "remove it"
             )
         shutil.rmtree(work, ignore_errors=True)

@@ -136,7 +136,7 @@ class Style:
             pixels = (read_rgb(Path(photo)).permute(1, 2, 0) * 255).round().byte().numpy()
         else:
             raise UserError(
-                f"a {type(photo).__name__} is no photo; give a path, a PIL image or a uint8 array"
+                f"a {type(photo).__name__} is not a photo; give a path, a PIL image or a uint8 array"
             )
         return Image.fromarray(self._stylized(pixels, settings))
 

@@ -147,7 +147,7 @@ def test_a_sweep_outlives_a_worker(local, cluster, directory):
         sweep = Sweep(checkout, cluster.driver(), **cluster.environment)
         sweep.in_the_middle()
         second.cut_power()
-        assert "NodeDiedError; going on from the last checkpoint" in sweep.to_its_end()
+        assert "NodeDiedError; continuing from the last checkpoint" in sweep.to_its_end()
         assert checkout.results() == local.results()
         assert checkout.cells().keys() == local.cells().keys()
 

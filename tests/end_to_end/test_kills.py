@@ -105,7 +105,7 @@ def test_a_killed_worker_costs_the_run_nothing(training, undisturbed):
     checkout = training.checkout
     wait_until(lambda: checkout.process("ray::Hopper/bc"), "a worker trains").kill()
     assert training.dvc.wait() == 0, checkout.output
-    assert "WorkerCrashedError; going on from the last checkpoint" in checkout.output
+    assert "WorkerCrashedError; continuing from the last checkpoint" in checkout.output
     assert checkout.results() == undisturbed
     checkout.check_runs()
     wait_until(lambda: not checkout.processes(), "no process is left")
@@ -120,7 +120,7 @@ def test_two_repros_at_once_spoil_nothing(training, undisturbed):
         assert f"is busy, it is being blocked by:\n  (PID {training.dvc.pid})" in told
     # As after a `dvc` that was killed, whose driver has not ended yet.
     second = checkout.start("python", "-m", "pipelines", "agents")
-    told = "waiting for another process, which works on the stage agents"
+    told = "waiting for another process, which is working on the stage agents"
     wait_until(lambda: told in checkout.output, "the second driver is told")
     assert training.dvc.wait() == 0
     assert second.wait() == 0

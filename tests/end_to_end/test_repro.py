@@ -167,7 +167,7 @@ def test_git_sees_nothing_of_a_run_but_its_lock_file_and_metrics(finished_smoke)
     """Results, cells, databases and logs are all ignored: `git add .` after a run is safe."""
     changed = finished_smoke.run("git", "status", "--porcelain", "--untracked-files=all").splitlines()
     names = {line[3:] for line in changed} - {"params.yaml"}
-    # No more than these: where the pipeline ran before in the tree that was copied, they are no news.
+    # No more than these: where the pipeline ran before in the tree that was copied, they are not new.
     metrics = {
         f"results/{name}.json" for name in ("offline_rl/summary", "offline_rl/evaluation", "style/summary")
     }

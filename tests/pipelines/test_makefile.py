@@ -91,4 +91,4 @@ def test_a_python_of_another_version_is_refused(checkout: Path, tmp_path: Path) 
     old.chmod(0o755)
     done = make(checkout, "install", f"PYTHON={old}")
     assert done.returncode != 0
-    assert done.stderr.startswith(f"error: {old} is no Python 3.11, 3.12 or 3.13; ")
+    assert done.stderr.startswith(f"error: {old} is not Python 3.11, 3.12 or 3.13; ")

@@ -50,7 +50,7 @@ with one_at_a_time(Path(sys.argv[1]), "the stage agents"):
     print("in", flush=True)
     sys.stdin.read()
 """
-WAITS = "waiting for another process, which works on the stage agents\n"
+WAITS = "waiting for another process, which is working on the stage agents\n"
 
 
 def start(command, stderr=None, **environment):

@@ -220,7 +220,7 @@ def test_a_cluster_serves_the_same_application_and_replaces_a_replica(cluster, t
             first = running()
             with asking_on(address) as answered:
                 next(iter(first)).kill()
-                # So Ray Serve calls what has fewer replicas than it should; it is no end of anything.
+                # So Ray Serve calls what has fewer replicas than it should; that is not the end of anything.
                 wait_until(lambda: status() == "UNHEALTHY", "the death is noticed")
                 wait_until(lambda: status() == "HEALTHY", "another replica answers")
             assert answered[200]

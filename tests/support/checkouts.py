@@ -45,7 +45,7 @@ class Checkout:
         """Files that git tracks or would, committed to a repository of their own."""
         listed = _git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
         for name in filter(None, listed):
-            # Tests are no part of a run, and results of a run here no part of a clone.
+            # Tests are not part of a run, and results of a run here are not part of a clone.
             if (ROOT / name).is_file() and not name.startswith("tests/") and name != "dvc.lock":
                 (path / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, path / name)

@@ -24,7 +24,7 @@ class TorchEager(Runtime):
         """Reason why the runtime can't run here; None if it can."""
         if self._device.type == "cpu" or torch.cuda.is_available():
             return None
-        return "PyTorch finds no GPU here" if torch.version.cuda else "this PyTorch is built for CPUs alone"
+        return "PyTorch finds no GPU here" if torch.version.cuda else "this PyTorch is built only for CPUs"
 
     def version(self) -> str:
         """Version of PyTorch."""

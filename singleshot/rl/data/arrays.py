@@ -60,7 +60,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         if sum(sizes) > max(READ_ANYWAY, UNPACKED * path.stat().st_size):
             raise UserError(
                 f"{path}: claims {sum(sizes):,} bytes of data, {UNPACKED} times its size and more; write it "
-                "again without what was never filled"
+                "again without the parts that were never filled"
             )
         yield file
 
@@ -99,7 +99,7 @@ def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | N
                 f"{origin}: '{name}' has shape {values.shape}, {needs}; is it another environment's, or cut?"
             )
         if name in FLAGS:
-            fix = f"give 1 or true at ends of episodes that are {name} and else 0"
+            fix = f"give 1 or true at the ends of episodes that are {name}, and 0 elsewhere"
             check_each(values, name, origin, (values == 0) | (values == 1), fix)
         else:
             check_values(values, name, origin)

@@ -140,7 +140,7 @@ def _episode(stored: Mapping[str, Any], origin: str, spaces: Spaces | None, doub
     arrays = check_steps({name: stored[name] for name in FIELDS}, origin, spaces)
     observations, steps = arrays["observations"], len(arrays["actions"])
     if any(arrays[name][:-1].any() for name in ("terminations", "truncations")):
-        raise UserError(f"{origin}: goes on after its end; split it there")
+        raise UserError(f"{origin}: continues after its end; split it there")
     limit = spaces.time_limit if spaces else None
     terminated = bool(arrays["terminations"].any())
     truncated = steps == limit if limit else bool(arrays["truncations"].any())
@@ -178,7 +178,7 @@ def fetch_minari(dataset_id: str, directory: Path) -> Path:
             minari.download_dataset(dataset_id)
         except Exception as error:  # each remote's client raises its own: httpx's, requests', google's
             raise UserError(
-                f"Minari dataset {dataset_id!r}: neither a directory here nor to be had "
+                f"Minari dataset {dataset_id!r}: neither a directory here nor available "
                 f"({in_a_line(error)}). `minari list remote` shows what is; check the network, or use "
                 "data.source: expert"
             ) from error

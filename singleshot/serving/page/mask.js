@@ -65,7 +65,7 @@ export function listen(changed) {
       say("mask-error", ""); fill("black");
       context.filter = "grayscale(1)"; context.drawImage(bitmap, 0, 0, mask.width, mask.height); context.filter = "none";
       take(); changed();
-    } catch { say("mask-error", "This mask is no picture that your browser can read. Try a PNG."); }
+    } catch { say("mask-error", "This mask isn't a picture that your browser can read. Try a PNG."); }
     event.target.value = "";
   });
 }

@@ -31,7 +31,7 @@ export async function open(source, use) {
     if (choice !== chosen) return;
     last = before;
     say("picture-error", error.name === "InvalidStateError" || error.name === "EncodingError"
-      ? "This file is no picture that your browser can read. Try a JPEG, PNG or WebP." : error.message);
+      ? "This file isn't a picture that your browser can read. Try a JPEG, PNG or WebP." : error.message);
   }
 }
 

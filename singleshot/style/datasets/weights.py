@@ -147,7 +147,7 @@ class _ArrayUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no array")
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which isn't an array")
         return self._ALLOWED[module, name]
 
 

@@ -136,8 +136,8 @@ def _told_in_a_line(output: Path) -> Iterator[None]:
         yield
     except av.FFmpegError as error:
         raise UserError(
-            f"{output}: can't be written ({error.strerror}); if its disk has space and its folder may be "
-            f"written to, choose another of {', '.join(MUXERS)}"
+            f"{output}: can't be written ({error.strerror}); if its disk has space and its folder is "
+            f"writable, choose another of {', '.join(MUXERS)}"
         ) from error
 
 
@@ -202,7 +202,7 @@ def _video_packets(segments: Sequence[Path], info: VideoInfo, video: VideoStream
     for segment in segments:
         with open_video(segment) as (container, stream):
             if stream.codec_context.extradata != header:
-                raise UserError(f"{segment}: encoded in another way than {segments[0]}; stylise both again")
+                raise UserError(f"{segment}: encoded differently from {segments[0]}; stylise both again")
             for packet in filter(_has_content, container.demux(stream)):
                 if n < info.frames:
                     packet.stream, packet.time_base = video, info.time_base

@@ -225,7 +225,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     try:
         container = av.open(address(path), options={"format_whitelist": FILMS}, metadata_errors="replace")
     except av.FFmpegError as error:
-        reason = "of no film's format" if isinstance(error, av.ArgumentError) else error.strerror
+        reason = "not in a film's format" if isinstance(error, av.ArgumentError) else error.strerror
         raise UserError(
             f"{path}: not a video ({reason}), or one without its index, like an MP4 whose recording "
             "or download was cut off; record or copy it again"
@@ -355,7 +355,7 @@ class _Decoded:
         if name := HDR.get(self.image.color_trc):
             yield f"is HDR ({name}); the result is mapped to SDR"
         if self.has_alpha:
-            yield "has an alpha channel, which H.264 has not; what is transparent is laid over black"
+            yield "has an alpha channel, which H.264 lacks; transparent parts are laid over black"
 
     def checksum(self) -> int:
         """Checksum of every eighth row of the frame's luma, or of its palette and what counts in it.

@@ -51,7 +51,7 @@ def test_a_directory_says_what_it_leaves_out() -> None:
     Path("in/noise").write_bytes(np.random.default_rng(0).bytes(5000))
     media, lines = find_media(["photo.png", "in"], Path("out"))
     assert [medium.file.as_posix() for medium in media] == ["photo.png", "in/film.mp4", "in/photo.png"]
-    assert lines == ["in: left out what is no picture or video: 3 (list.dat, noise, notes.txt)"]
+    assert lines == ["in: left out what isn't a picture or video: 3 (list.dat, noise, notes.txt)"]
 
 
 def test_damaged_files_count_as_what_their_suffix_says() -> None:

@@ -195,7 +195,7 @@ def test_embeddings_also_tied_ones_are_pruned_if_they_are_named_and_their_share_
     masks = singleshot.prune(model, loss, sparsity=0.5)
     assert list(masks) == ["1.weight"]
     assert kept(masks) == 5  # 9 - round(9 / 2)
-    assert "prune covers 30.0% of the parameters; whole stay those of Embedding 60.0%" in caplog.text
+    assert "prune covers 30.0% of the parameters; these stay whole: Embedding 60.0%" in caplog.text
     masks = singleshot.prune(model, loss, sparsity=0.5, layers=[nn.Embedding])
     singleshot.apply(model, masks)
     assert int((model[2].weight != 0).sum()) == 9
@@ -240,7 +240,7 @@ def test_matrices_of_any_name_can_be_named_and_their_share_is_told(caplog):
         "all": ["weight", "root", "module.weight"],
         "one": ["root"],
     }
-    assert "prune covers 22.2% of the parameters; whole stay those of Nested 74.1%" in caplog.text
+    assert "prune covers 22.2% of the parameters; these stay whole: Nested 74.1%" in caplog.text
 
 
 def test_a_mask_is_for_the_parameter_of_its_exact_name():

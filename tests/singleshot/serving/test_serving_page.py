@@ -152,7 +152,7 @@ def test_what_the_brush_paints_or_a_mask_has_stays_as_in_the_picture(page):
     page.wait_for_function(f"before => ({PIXELS})({canvas}) != before", arg=before)
     assert np.array_equal(shown(page, 1), np.where(mask[..., None], 255 - pixels, pixels))
     page.set_input_files("#mask-file", given | {"buffer": b"no picture"})
-    page.get_by_text("This mask is no picture").wait_for()
+    page.get_by_text("This mask isn't a picture").wait_for()
 
 
 def test_strokes_and_faces_are_the_servers(page):
@@ -310,7 +310,7 @@ def test_a_classifier_answers_as_when_it_is_asked_for_the_same_file(page, addres
 
 def test_mistakes_are_told_in_words(page):
     choose(page, b"no picture", "notes.png")
-    page.get_by_text("This file is no picture that your browser can read.").wait_for()
+    page.get_by_text("This file isn't a picture that your browser can read.").wait_for()
     page.route("**/stylize/**", lambda route: route.fulfill(status=503, json={"error": "16 are in progress"}))
     choose(page, picture()[1])
     page.get_by_text("swirls: 16 are in progress").wait_for()

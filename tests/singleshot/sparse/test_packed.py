@@ -118,7 +118,7 @@ def test_rounded_files_keep_masks_biases_to_11_bits_and_zeros(values):
 
 
 def test_rounding_of_known_values():
-    """The largest of a row is 127 steps, here of 0.01 and of 10; the largest float is no infinity."""
+    """The largest of a row is 127 steps, here of 0.01 and of 10; the largest float is not infinity."""
 
     def alone(values, kind):
         return unpack(pack(TensorFile({"w": torch.tensor(values)}, {}), kind)).model.tensors["w"]

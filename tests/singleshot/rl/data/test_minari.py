@@ -175,7 +175,7 @@ def test_damage_is_one_clear_error(dataset: Path, tmp_path: Path):
         ("episode 1: 'observations' holds nan", "episode_1/observations", np.full((4, 11), np.nan)),
         ("'actions' reach 3", "episode_0/actions", np.full((2, 3), 3.0)),
         ("episode 0: 'observations' has shape (3, 17)", "episode_0/observations", np.zeros((3, 17))),
-        ("episode 1: goes on", "episode_1/terminations", np.array([1, 0, 0])),
+        ("episode 1: continues", "episode_1/terminations", np.array([1, 0, 0])),
     ):
         with h5py.File(data, "a") as file:
             rewrite(file, key, values)

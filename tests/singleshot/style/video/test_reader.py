@@ -199,7 +199,7 @@ def test_what_is_no_video_is_named(tmp_path):
 def test_what_names_other_films_is_no_film(tmp_path, name, text):
     make_video(tmp_path / "film.ts", frames=2)
     (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match=r"list.m.*: not a video \(of no film's format"):
+    with pytest.raises(UserError, match=r"list.m.*: not a video \(not in a film's format"):
         probe(tmp_path / name)
 
 
