@@ -27,17 +27,17 @@ except ModuleNotFoundError as error:
 app = typer.Typer(
     help="Singleshot makes neural networks small before they train, and measures what that costs: its "
     "pipeline, from raw data to the report.\n\n"
-    "`dvc repro` runs the stages: each one when something it depends on has changed.",
+    "`dvc repro` runs the stages, each one only if something that it depends on has changed.",
     epilog="`COMMAND --help` says more. Tab completes after `source pipelines/completion.sh` (bash, zsh).",
     no_args_is_help=True,
-    add_completion=False,  # its options need a program with a name of its own; completion.sh does not
+    add_completion=False,  # its options need a program with its own name; completion.sh does not
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
 C = TypeVar("C", bound=Callable[..., Any])
 
 
-# People's own commands come first, and last the stages, which `dvc repro` runs.
+# The commands that people run come first. The stages, which `dvc repro` runs, come last.
 
 
 def tool(*commands: str) -> Callable[[C], C]:
@@ -64,7 +64,7 @@ def params(
         typer.Option("--from", metavar="FILE", help="A YAML file of overrides. KEY=VALUE takes precedence."),
     ] = None,
     several: Annotated[
-        str, typer.Option("--set", metavar="TEXT", help="Overrides in one text, as in make params SET=.")
+        str, typer.Option("--set", metavar="TEXT", help="Overrides in one string, like SET= of make params.")
     ] = "",
 ) -> None:
     """Compose conf/ to params.yaml, which `dvc repro` reads. Earlier overrides are dropped."""
@@ -88,7 +88,7 @@ def doctor() -> None:
 def ui(
     port: Annotated[int, option("N", "Port to listen on.", min=1, max=65535)] = 5000,
 ) -> None:
-    """Serve MLflow's pages of this checkout's runs until Ctrl-C."""
+    """Serve MLflow's pages on this checkout's runs until Ctrl-C."""
     from pipelines.cli.ui import serve_runs
 
     serve_runs(port)
@@ -108,11 +108,11 @@ def serve() -> None:
 @tool("study", "study weights-bc-vae")
 def study(
     experiments: Annotated[
-        list[str] | None, argument("EXPERIMENT", "Experiments of conf/study.yaml; by default all.")
+        list[str] | None, argument("EXPERIMENT", "Experiments of conf/study.yaml; all by default.")
     ] = None,
     output: Annotated[Path, option("DIR", "Directory of the tables.", "--output", "-o")] = Path("docs/study"),
 ) -> None:
-    """Run the experiments behind docs/study, or go on where they were interrupted."""
+    """Run the experiments behind docs/study, or continue where they were interrupted."""
     from pipelines.cli.study import run_study
 
     run_study(output, experiments or ())

@@ -50,7 +50,7 @@ class ClassifierConfig:
 
 @dataclass(frozen=True)
 class BenchmarkedAgents:
-    """The agents of the sweep that are timed. A policy's latency depends on little but its shape."""
+    """The agents of the sweep that are timed. A policy's latency depends on little more than its shape."""
 
     environments: Annotated[tuple[str, ...], MinLen(1)] | None
     """With null, the first environment of the sweep."""

@@ -25,7 +25,7 @@ from tasks.reporting.statistics import BootstrapConfig
 from tasks.train_agents import TrainingConfig
 
 TRAINED = (SMALL, *METHODS)
-"""Agents that get their few weights otherwise than from a pruner before training."""
+"""Agents that get their few weights in a different way than from a pruner before training."""
 
 
 def checked(find: Callable[[str], object]) -> pydantic.AfterValidator:
@@ -52,7 +52,7 @@ AgentPrunerName = Annotated[str, checked(_agent_pruner)]
 
 @dataclass(frozen=True)
 class SweepConfig:
-    """The grid of agents in each environment: all combinations, but one agent, `dense`, for sparsity 0."""
+    """The grid of agents in each environment: all combinations, with one agent, `dense`, for sparsity 0."""
 
     algorithms: Annotated[tuple[AlgorithmName, ...], MinLen(1)]
     pruners: Annotated[tuple[AgentPrunerName, ...], MinLen(1)]

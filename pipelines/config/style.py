@@ -51,7 +51,7 @@ class StudyConfig:
     losses: Annotated[tuple[Criterion, ...], MinLen(1)]
     optimizers: Annotated[tuple[OptimizerName, ...], MinLen(1)]
     styles: Annotated[tuple[str, ...], MinLen(1)] | None
-    """Names of the paintings; null for `transfer.style` alone."""
+    """Names of the paintings; null for only `transfer.style`."""
     size_px: Annotated[int, Ge(32)]
     iterations: Annotated[int, Ge(1)]
     half_size_iterations: Annotated[int, Ge(0)] = 0
@@ -65,7 +65,7 @@ class TransferConfig:
     content: str
     """Name of the photo."""
     style: str
-    """Name of the painting, in studies that name none."""
+    """Name of the painting, for studies that name none."""
     settings: GatysConfig
     """Settings that all studies share."""
     studies: dict[str, StudyConfig]
@@ -78,12 +78,12 @@ class StyleTrainingConfig:
     styles: Annotated[tuple[str, ...], MinLen(1)]
     seed: Annotated[int, Ge(0)]
     start: Literal["shipped"] | None
-    """What networks begin with, null for random weights. With `shipped`, the network of a painting that this
-    project draws begins with the style that comes with it, another one with a network that has learned many
-    drawn paintings."""
+    """What networks begin with; null for random weights. With `shipped`, the network of a painting that this
+    project draws begins with that painting's shipped style. Any other network begins with one that has
+    learned many drawn paintings."""
     johnson: JohnsonConfig
     style_weights: dict[str, Annotated[float, Ge(0)]]
-    """Style weights in place of `johnson.style_weight`, by style."""
+    """Style weights that replace `johnson.style_weight`, by style."""
 
     def __post_init__(self) -> None:
         if self.start and self.johnson.width % START_WIDTH:

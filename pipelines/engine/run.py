@@ -54,9 +54,9 @@ class ExecutorConfig:
     kind: Literal["local", "ray"] = "ray"
     address: str | None = None
     """Address (`host:port`) of a Ray cluster that has this machine as a node; RAY_ADDRESS overrides it. null:
-    a temporary cluster on this machine, for the training of agents alone."""
+    a temporary cluster on this machine, only for the training of agents."""
     num_cpus: Annotated[int, annotated_types.Ge(1)] = 1
-    """Number of cores for each group of cells. It is also the number of compute threads (another number may
+    """Number of cores for each group of cells. It is also the number of compute threads (a different one may
     round differently) and of the processes that step the environments of a large stack."""
     num_gpus: Annotated[float, annotated_types.Ge(0)] | Literal["auto"] = "auto"
     """Number of GPUs for each group of cells that can use one; with a fraction, groups share a GPU. `auto`:
@@ -66,7 +66,7 @@ class ExecutorConfig:
     stack_size: Annotated[int, annotated_types.Ge(1)] | Literal["auto"] = "auto"
     """Number of agents that train as one batched model. `auto`: 1 on a CPU; on a GPU, all agents of an
     environment and algorithm, if its free memory holds them. A stack that runs out of memory is halved, and
-    goes on from its last checkpoints."""
+    continues from its last checkpoints."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device of cells that can use a GPU. `auto`: a GPU if there is one."""
 

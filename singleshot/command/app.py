@@ -74,18 +74,18 @@ def stylize(
         list[str],
         option(
             "STYLE",
-            "A style's name or its model file; several, as STYLE:SHARE, are blended.",
+            "A style's name or model file. Several are blended, each as STYLE:SHARE.",
             "--style",
             "-s",
         ),
     ],
     inputs: Annotated[
-        list[str], argument("PATH...", "Pictures, videos, folders, glob patterns; - is standard input.")
+        list[str], argument("PATH...", "Pictures, videos, folders or patterns; - is standard input.")
     ],
     output: Annotated[
         Path,
         option(
-            "PATH", "Folder to write to, or the file of one result; - is standard output.", "--output", "-o"
+            "PATH", "Folder to write to, or file of a single result; - is standard output.", "--output", "-o"
         ),
     ] = Path("stylized"),
     strength: Annotated[float, option("X", "0 is the original, 1 the full style.", min=0, max=1)] = 1.0,
@@ -95,9 +95,9 @@ def stylize(
     ] = 1.0,
     preserve_color: Annotated[bool, option(None, "Keep the original's colours.", "--preserve-color")] = False,
     mask: Annotated[
-        Path | None, option("PICTURE", "The style goes where this picture, scaled to each, is white.")
+        Path | None, option("PICTURE", "Put the style where this picture, scaled to each, is white.")
     ] = None,
-    invert_mask: Annotated[bool, option(None, "Black takes the style, not white.", "--invert-mask")] = False,
+    invert_mask: Annotated[bool, option(None, "Put it where it is black instead.", "--invert-mask")] = False,
     keep_faces: Annotated[bool, option(None, "Leave faces as they are.", "--keep-faces")] = False,
     batch_size: Annotated[int, option("N", "Pictures of one size, or frames, at a time.", min=1)] = 1,
     runtime: Annotated[
@@ -108,15 +108,15 @@ def stylize(
 ) -> None:
     """Stylise pictures and videos.
 
-    Styles are those that come with the package, those of the pipeline below models/styles, and those that
-    learn-style has made below styles, each by its name.
+    A style's name is one that comes with the package, one of the pipeline's below models/styles, or one that
+    learn-style has made below styles.
 
-    Pictures keep their size, orientation, transparency, colours, metadata and format, animated ones too;
-    videos keep their frames, timing, size, sound, subtitles and chapters. What can't be kept is said.
+    Pictures keep their size, orientation, transparency, colours, metadata and format, even animated ones.
+    Videos keep their frames, timing, size, sound, subtitles and chapters. A message says what can't be kept.
     Strokes are as large in a large picture as in its preview, and never finer in a small one than with 1.
-    What is fine in the original stays sharp. A mask's grey takes the style in part.
-    Pictures of any size take bounded memory. The same command goes on after an interruption, also in a video:
-    what was made from the same input, style and settings stays. (A file .stylized beside the results knows.)
+    Fine details of the original stay sharp. Where a mask is grey, the style is partly applied.
+    Pictures of any size take bounded memory. After an interruption, the same command continues, even within a
+    video. It keeps results of the same input, style and settings, which a file .stylized beside them records.
     """
     from singleshot.command.styles import read_shares
 
@@ -138,7 +138,7 @@ def stylize(
 @command("styles", "styles --output styles.jpg")
 def styles(
     output: Annotated[
-        Path | None, option("FILE.jpg", "Write a sheet of a photo in each style.", "--output", "-o")
+        Path | None, option("FILE.jpg", "Write a sheet with a photo in each style.", "--output", "-o")
     ] = None,
 ) -> None:
     """List the styles: those that come with the package, the pipeline's, and your own."""
@@ -153,15 +153,15 @@ def styles(
 @command("learn-style painting.jpg", "learn-style painting.jpg --photos holiday/ --minutes 60")
 def learn_style(
     painting: Annotated[Path, argument("PAINTING", "A picture file.")],
-    photos: Annotated[Path | None, option("DIR", "Folder of photos.", show_default="of packages")] = None,
+    photos: Annotated[Path | None, option("DIR", "Folder of photos.", show_default="from packages")] = None,
     name: Annotated[str | None, option("NAME", "Name of the style.", show_default="the painting's")] = None,
-    minutes: Annotated[float, option("N", "Training time in all, in minutes.", min=0.1)] = 20,
+    minutes: Annotated[float, option("N", "Total training time, in minutes.", min=0.1)] = 20,
 ) -> None:
     """Learn a style from your own painting, in the time you have.
 
-    Pictures and network are as large as the time allows, also when the machine's load changes. A preview is
-    renewed every minute. You may interrupt the command: the same one goes on, and so does one with more
-    minutes later. The model is written to styles/NAME/, with its card and contact sheet.
+    Pictures and network are as large as the time allows, even if the machine's load changes. A preview is
+    renewed every minute. You may interrupt the command. The same command continues, also with more minutes
+    later. The model is written to styles/NAME/, with its card and contact sheet.
     """
     must_exist(painting, photos)
     from singleshot.command.learn_style import learn_style as learn
@@ -176,9 +176,7 @@ def learn_style(
 def evaluate(
     agent: Annotated[
         str,
-        argument(
-            "AGENT", "halfcheetah-snip, which comes with the package, or an agent's file or its directory."
-        ),
+        argument("AGENT", "halfcheetah-snip, which comes with the package, or an agent's file or directory."),
     ],
     episodes: Episodes = 10,
     seed: NoiseSeed = 0,
@@ -189,7 +187,7 @@ def evaluate(
         option(None, "The video's renderer; MuJoCo's needs OpenGL."),
     ] = "drawing",
 ) -> None:
-    """Play a trained agent: print its returns and D4RL score, and write a video if wanted."""
+    """Play a trained agent: print its returns and D4RL score, and optionally write a video."""
     must_be_new(video, "--video", ".mp4")
     from singleshot.rl import shipped
 
@@ -208,7 +206,7 @@ def evaluate(
     _print_returns(where, returns)
     if video:
         with tempfile.TemporaryDirectory(dir=video.absolute().parent) as directory:
-            partial = Path(directory) / video.name  # so that an interrupt leaves no half of a video
+            partial = Path(directory) / video.name  # so that an interrupt leaves no half-written video
             if renderer == "mujoco":
                 write_rendering(partial, episode)
             else:
@@ -242,7 +240,7 @@ def _print_returns(environment: "Environment", returns: "NDArray[np.float64]") -
 
 @command("act models/onnx/HalfCheetah/bc/dense/seed-0/halfcheetah-bc-dense-seed-0.onnx")
 def act(
-    model: Annotated[Path, argument("FILE.onnx", "ONNX graph of a policy, as below models/onnx.")],
+    model: Annotated[Path, argument("FILE.onnx", "A policy's ONNX graph, such as those below models/onnx.")],
     environment: EnvironmentId = None,
     episodes: Episodes = 10,
     seed: NoiseSeed = 0,
@@ -307,22 +305,22 @@ def inspect(
 
 @command("serve", "serve --port 8080")
 def serve(
-    host: Annotated[str, option("HOST", "Address to listen on; 0.0.0.0 is all of them.")] = "127.0.0.1",
+    host: Annotated[str, option("HOST", "Address to listen on; 0.0.0.0 means all.")] = "127.0.0.1",
     port: Annotated[int, option("N", "Port to listen on.", min=1, max=65535)] = 8000,
-    root_path: Annotated[str, option("PATH", "Where a proxy publishes it, such as /singleshot.")] = "",
+    root_path: Annotated[str, option("PATH", "Where a proxy publishes it, e.g. /singleshot.")] = "",
     names: Annotated[
-        list[str] | None, option("HOST", "Host name of that proxy, such as example.org.", "--name")
+        list[str] | None, option("HOST", "Host name of that proxy, e.g. example.org.", "--name")
     ] = None,
     workers: Annotated[int, option("N", "Processes, each with all networks.", min=1)] = 2,
 ) -> None:
     """Serve networks over HTTP on this machine until Ctrl-C.
 
-    The networks are the styles and the agent that come with the package, those of learn-style, and the graphs
+    The networks are the styles and the agent that come with the package, learn-style's styles, and the graphs
     that the pipeline exports below models/onnx. A web page lets you try them. POST /stylize/STYLE and
-    /classify take a picture, /act/ENVIRONMENT takes a state; GET /docs describes the API, GET /metrics is for
+    /classify take a picture, /act/ENVIRONMENT takes a state. GET /docs describes the API; GET /metrics is for
     Prometheus. `python -m pipelines serve` serves them from a cluster, with the settings of params.yaml.
     """
-    print("starting: reads the networks, then starts its processes …", flush=True)
+    print("starting: reading the networks, then starting the processes …", flush=True)
     from singleshot.io.folders import GRAPHS
     from singleshot.serving.config import ServingConfig
     from singleshot.serving.models import made_graphs
