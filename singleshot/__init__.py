@@ -3,7 +3,7 @@
 >>> import singleshot
 >>> masks = singleshot.prune(model, loss, sparsity=0.95)    # any network; loss(model) is a scalar
 >>> singleshot.apply(model, masks)                          # pruned weights are zero, and stay so
->>> singleshot.pack(model, "model.packed")                  # a file of the kept weights alone
+>>> singleshot.pack(model, "model.packed")                  # a file of only the kept weights
 
 `singleshot.rl` trains and prunes offline-RL agents, `singleshot.style` stylises pictures, `singleshot.export`
 runs networks elsewhere. Subpackages are imported when they are first used.

@@ -1,4 +1,4 @@
-"""The command `singleshot`, which is `python -m singleshot`, too."""
+"""The command `singleshot`, also as `python -m singleshot`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Checks of what scripts give as arguments, which may be anything: pydantic's, told in one line."""
+"""Checks of the arguments that scripts give, which may be anything: pydantic's, told in one line."""
 
 import contextlib
 import dataclasses
@@ -23,7 +23,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Check the arguments of each call by their annotations (a decorator).
 
     Raises:
-        UserError: by the function that is returned, if one of them is of another type or out of range.
+        UserError: by the function that is returned, if one of them is of the wrong type or out of range.
     """
     validated = pydantic.validate_call(config={"arbitrary_types_allowed": True})(function)
     signature = inspect.signature(function)
@@ -41,7 +41,7 @@ def settings(kind: type[R], given: Mapping[str, Any], who: str) -> R:
     """A dataclass from keyword arguments.
 
     Raises:
-        UserError: one of them is unknown, of another type or out of range.
+        UserError: one of them is unknown, of the wrong type or out of range.
     """
     known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
     for name in given:

@@ -17,7 +17,7 @@ OUT_OF_MEMORY = (
 class UserError(ValueError):
     """Something the user gave is wrong; the message names the file or key, the value and the fix.
 
-    The command line prints it as one line and exits with status 1, without a traceback. Secrets of addresses
+    The command line prints it as one line and exits with status 1, without a traceback. Secrets in addresses
     are left out.
     """
 

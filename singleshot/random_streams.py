@@ -17,8 +17,8 @@ def stream(*key: str | int, device: str = "cpu", bits: Literal[32, 64] = 32) -> 
     training. A stream whose key includes the step needs no state in a checkpoint.
 
     `bits` is the width of the number that the key is hashed to. Photos and the training of styles use 64,
-    everything else 32. Another width would give other random numbers, and so other networks from the same
-    seeds.
+    everything else 32. Another width would give different random numbers, and so different networks from the
+    same seeds.
     """
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in key]
     sequence = np.random.SeedSequence(words)

@@ -1,4 +1,4 @@
-"""Registries of things that have a module each, and are found by its name."""
+"""Registries of things that each have a module, and are found by its name."""
 
 import functools
 import importlib.util
@@ -9,8 +9,8 @@ import pkgutil
 def modules_of(package: str) -> dict[str, str]:
     """Full names of the modules of `package`, by their own names, sorted. None of them is imported.
 
-    A module that is imported by its name is not among the source files on which the results of others
-    depend: a new algorithm or pruner leaves the agents of the others as they are.
+    A module that is imported by its name is not among the source files on which other results depend: a new
+    algorithm or pruner leaves the agents of all others as they are.
     """
     spec = importlib.util.find_spec(package)
     assert spec is not None

@@ -7,7 +7,7 @@ _ADDRESS = re.compile(r"[^\s\"'<>]*[^\s\"'<>.,;:)\]}]")
 
 
 def without_secrets(text: str) -> str:
-    """A text with `***` in place of the users and queries of its addresses.
+    """A text in which `***` replaces the users and queries of its addresses.
 
     >>> without_secrets("fetching https://me:word@host/a.zip?sig=ab+cd; it fails")
     'fetching https://***@host/a.zip?***; it fails'

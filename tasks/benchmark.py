@@ -108,23 +108,23 @@ class AnswerRow:
 
 @per_job
 def benchmark(job: Job) -> Iterator[Event]:
-    """Compare and time a job's network (:class:`BenchmarkParams`). Nothing else should run meanwhile.
+    """Compare and time a job's network (:class:`BenchmarkParams`). Nothing else should run at the same time.
 
     Inputs: `onnx`, a graph this project exported, and `source`, the file it was exported from; for a
     classifier, also `photos` (directory of a :class:`PhotoSet`). The output gets `timings.csv`
     (:class:`TimingRow`), for a classifier also `classification.csv` (:class:`AnswerRow`). Metrics have the
     batch, or the pictures' side, as their step. A classifier has two more: `RUNTIME_same_top5`, the share of
     pictures for which a runtime gives PyTorch's five labels; `reported_same_answer`, the share of photos to
-    which PyTorch assigns the same class whether they are prepared rightly or as in the report.
+    which PyTorch assigns the same class whether they are prepared correctly or as in the report.
 
-    Every runtime has a process of its own. As many runtimes compile at once as there are cores, and only one
+    Every runtime has its own process. As many runtimes compile at once as there are cores, and only one
     computes at a time. The outputs of each runtime are compared with PyTorch's in float64, and only runtimes
     with correct outputs are timed. A policy is compared on states of its own episodes, a classifier on
     photos, each with every preparation, another network for pictures on random pictures. If a runtime
     crashes, hangs or raises an error, only its own rows fail.
 
     Raises:
-        UserError: an input is missing, damaged, or of another kind, or there is no photo with a given name.
+        UserError: an input is missing, damaged, or of the wrong kind, or there is no photo of a given name.
     """
     params: BenchmarkParams = job.params
     threads = dict.fromkeys(n or joblib.cpu_count() for n in params.measurement.threads)

@@ -317,7 +317,7 @@ Case = tuple[BackboneName | None, int]
 
 @per_job
 def measure_speed(job: Job) -> Iterator[Event]:
-    """Time a job's versions and sizes (:class:`SpeedParams`). Nothing else should run meanwhile.
+    """Time a job's versions and sizes (:class:`SpeedParams`). Nothing else should run at the same time.
 
     Inputs: `photos` (directory of a :class:`PhotoSet`) and `painting`; for Version 1, the
     `normalized.safetensors` of each backbone, under the backbone's name; for Version 2, `model`. The output

@@ -74,7 +74,7 @@ class DatasetParams:
 
 @dataclass(frozen=True)
 class Found:
-    """A dataset, and what its card says of where it is from."""
+    """A dataset, and what its card says about its origin."""
 
     recording: Recording
     origin: str

@@ -101,7 +101,7 @@ def stylize_large(job: Job) -> Iterator[Event]:
 
     Inputs: `photos` (directory of a :class:`PhotoSet`) or `photo` (a picture), and `model`
     (:func:`singleshot.style.model_file.load_model`). The output gets `picture.jpg`, and `detail.jpg`: a
-    square of the photo's middle, in full size, beside the same of the picture.
+    square of the photo's middle, in full size, beside the same part of the picture.
 
     Raises:
         UserError: an input is missing or damaged, or there is no such photo.
@@ -131,7 +131,7 @@ def stylize_segment(job: Job) -> Iterator[Event]:
     `segment.mp4` (:func:`singleshot.style.video.segments.write_segment`).
 
     Raises:
-        UserError: the video isn't the one that the segment was planned for, or the model is no style's model.
+        UserError: the video isn't the one that the segment was planned for, or the model isn't a style's.
     """
     params: StylizeSegmentParams = job.params
     frames, start = params.segment.frames - params.lead, time.perf_counter()

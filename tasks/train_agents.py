@@ -1,4 +1,4 @@
-"""Task: train a stack of agents under their masks, score them meanwhile, and write their files."""
+"""Task: train a stack of agents under their masks, score them as they train, and write their files."""
 
 import contextlib
 import functools
@@ -117,7 +117,7 @@ def train(jobs: Sequence[Job]) -> Iterator[Event]:
 
 @dataclass(kw_only=True)
 class Trainee(Member):
-    """A job's agent, and what was found of it so far."""
+    """A job's agent, and what is known about it so far."""
 
     job: Job
     held_out: Transitions | None = None

@@ -92,8 +92,8 @@ def transfer_style(job: Job) -> Iterator[Event]:
     Inputs: `photos` (directory of a :class:`PhotoSet`), `painting` (picture file),
     `backbone` (`normalized.safetensors`). The output gets `picture.png`; `content.png` and `style.png`, the
     photo and the painting at the size they were used; `history.csv` (:class:`HistoryRow`); `summary.json`
-    (:class:`Summary`). Diverging losses are a result, not an error. All results except the seconds depend on
-    parameters and inputs alone.
+    (:class:`Summary`). Diverging losses are a result, not an error. All results except the seconds depend
+    only on parameters and inputs.
 
     Raises:
         UserError: an input is missing or damaged, or the set has no such photo.

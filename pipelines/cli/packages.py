@@ -20,7 +20,7 @@ RUNTIMES_HERE = Path("build/runtimes.json")
 def list_packages(config: Config) -> None:
     """Write the versions of each stage's packages, and of the runtimes, which are only imported by name.
 
-    The digests of modules with environments of one's own are beside them, so that an edit of these is seen.
+    The digests of users' own modules with environments are beside them, so that an edit of these is seen.
     """
     modules = {name for each in config.offline_rl.environments.values() for name in each.modules}
     own_environments = {**source_digests(*modules), **package_versions(*modules)}

@@ -29,8 +29,8 @@ TRAINED_BY = {"policy": "train", "style": "train_style"}
 def register_graphs() -> None:
     """Point the alias `current` of each network's registered model to its version.
 
-    A version is known by the SHA-256 of its file. One that MLflow does not have, or has without its files, is
-    logged, to the run that has trained the network if there is one.
+    A version is known by the SHA-256 of its file. If MLflow lacks it, or lacks its files, it is logged to the
+    run that trained the network, if there is one.
     """
     from mlflow import MlflowClient
 

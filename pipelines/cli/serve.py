@@ -1,6 +1,6 @@
 """`python -m pipelines serve`: networks over HTTP with the settings of params.yaml, also from a cluster.
 
-There, replicas of Ray Serve have the whole application each.
+There, each replica of Ray Serve has the whole application.
 """
 
 import contextlib

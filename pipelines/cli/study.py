@@ -1,6 +1,6 @@
 """The study that `docs/study/` publishes: the experiments of `conf/study.yaml`, and their results as CSV.
 
-An experiment is the profile `study` with some settings of its own. Its cells are those of the steps
+An experiment is the profile `study` with some settings changed. Its cells are those of the steps
 `prepare_data`, `prune` and `train`; their results go only to the study's tables.
 """
 
@@ -37,7 +37,7 @@ NUMBERS |= {"pruning_batch_size", "pruning_iterations"}
 
 
 def key(config: OfflineRLConfig, agent: AgentSpec) -> dict[str, str]:
-    """The first columns of every table, which tell an agent from all others: its settings, and what it is."""
+    """The first columns of every table, which distinguish an agent from all others: its settings and kind."""
     algorithm, pruning = config.algorithm_of(agent), config.pruning
     draw, failed = config.draw_of(agent), config.data.failed_episodes
     columns: dict[str, object] = {
@@ -67,8 +67,8 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
     """Compute the experiments `names`, by default all, and add their results to the tables in `output`.
 
     Tables are written after each seed; on a GPU, the agents of all seeds of an experiment train side by side.
-    Agents that are in the tables are not computed again, whichever commit trained them. Of those whose masks
-    were published before weights on paths were counted, the masks alone are made again.
+    Agents that are in the tables are not computed again, whichever commit trained them. If an agent's masks
+    were published before weights on paths were counted, only its masks are made again.
 
     Raises:
         UserError: there is no such experiment, its settings are wrong, or a table is damaged.
@@ -180,7 +180,7 @@ def read_table(table: Path, columns: Sequence[str]) -> pandas.DataFrame:
     """Read a table that has these columns, as text; without rows if there is none yet.
 
     Raises:
-        UserError: it is no CSV, or lacks a column, as where git has left the markers of a conflict.
+        UserError: it isn't CSV, or lacks a column, e.g. because git has left the markers of a conflict.
     """
     if not table.exists():
         return pandas.DataFrame(columns=columns)
@@ -194,7 +194,7 @@ def read_table(table: Path, columns: Sequence[str]) -> pandas.DataFrame:
 
 
 def agents_in(rows: pandas.DataFrame, columns: Sequence[str]) -> set[tuple[str, ...]]:
-    """The agents that a table has rows of: what its first `columns` say of them."""
+    """The agents of which a table has rows: what its first `columns` say about them."""
     return set(rows[columns].itertuples(index=False, name=None))
 
 

@@ -14,7 +14,7 @@ from singleshot.errors import UserError, in_a_line
 
 
 def read_yaml(path: Path, fix: str) -> Any:
-    """The values of a YAML file, in which each stands itself.
+    """The values of a YAML file that contains no references.
 
     Raises:
         UserError: the file can't be read, a key has no value, or a value only refers to another.
@@ -31,7 +31,7 @@ def read_yaml(path: Path, fix: str) -> Any:
 def refuse_references(path: Path, *, also_keys: bool = False) -> None:
     """Refuse a YAML file with aliases, or `also_keys`, that is `${…}`.
 
-    Aliases of aliases make 300 bytes a structure without end.
+    With aliases of aliases, 300 bytes become an endless structure.
 
     Raises:
         UserError: it has one.
@@ -49,7 +49,7 @@ def in_text(text: str) -> list[str]:
     A backslash stands for itself.
 
     Raises:
-        UserError: a quotation mark has no second one.
+        UserError: a quotation mark is not closed.
     """
     words = shlex.shlex(text, posix=True)
     words.whitespace_split, words.escape, words.commenters = True, "", ""
@@ -98,7 +98,7 @@ def _value(value: Any) -> str:
 
 
 def readable(override: str) -> str:
-    """An override whose value Hydra reads as one value: as it is, or else with the value as a quoted text.
+    """An override whose value Hydra reads as one value: as it is, or with the value as a quoted text.
 
     A URL with `&` or `=`, for example, is not a value in Hydra's grammar, and with a comma it would be two.
     """

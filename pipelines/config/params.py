@@ -61,7 +61,7 @@ def configuration(*overrides: str) -> Config:
 def compose(overrides: Sequence[str], output: Path | None = PARAMS) -> Config:
     """Compose `conf/`, as `dvc exp run -S OVERRIDE…` does, to `output` unless that is None.
 
-    Later overrides take precedence. A value that is none in Hydra's grammar counts as a text.
+    Later overrides take precedence. A value that isn't valid in Hydra's grammar counts as text.
 
     Raises:
         UserError: an override names a key that `conf/` lacks, or has a wrong value.

@@ -1,7 +1,7 @@
 """The keys of a configuration as its dataclasses declare them, and docs/configuration.md, which lists them.
 
-pydantic's JSON schema is not used, since it has neither the docstrings of attributes nor the checks of names,
-and would have to be put into words too.
+pydantic's JSON schema is not used: it has neither the docstrings of attributes nor the checks of names, and
+it, too, would have to be put into words.
 """
 
 import ast

@@ -66,7 +66,7 @@ def file_digest(path: Path) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """One job of a sweep. It is shown to users by its name, and addressed in the store by its digest."""
+    """One job of a sweep. Users see its name; the store addresses it by its digest."""
 
     name: str
     """Unique within the stage; also the cell's directory below the stage's out."""
@@ -154,7 +154,7 @@ class CellStore:
         """Remove what killed drivers have left half-written or half-removed; see that cells can be written.
 
         Raises:
-            UserError: they can't, e.g. as another user has made the store.
+            UserError: they can't, e.g. because another user has made the store.
         """
         for place in (self.root / "staging", self.root / "checkpoints", self.root):
             try:
@@ -284,6 +284,6 @@ def checkpoint_name(step: int, state: bytes) -> str:
 
 
 def step_of(name: str) -> int:
-    """The step of a checkpoint, by its :func:`checkpoint_name`; -1 if it is another name."""
+    """The step of a checkpoint, by its :func:`checkpoint_name`; -1 for any other name."""
     step = name.partition("-")[0]
     return int(step) if step.isdecimal() else -1  # not ², which is a digit

@@ -1,6 +1,6 @@
 """Full disks: which errors mean that a disk is full, and which disk it is.
 
-`python -m pipelines.engine.disks` names a full one, as `make repro` does when DVC has failed.
+`python -m pipelines.engine.disks` names a full one; `make repro` runs it when DVC has failed.
 """
 
 import errno

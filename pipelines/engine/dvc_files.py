@@ -56,10 +56,10 @@ def keep_private() -> None:
 
 
 def make_absolute() -> None:
-    """Have DVC find its index from any directory.
+    """Let DVC find its index from any directory.
 
     DVC reads `.dvc/config` in the copies of `dvc exp run --queue` and `--temp`, too, where a relative path
-    would lead elsewhere. It passes `.dvc/config.local` on to them, which belongs to this checkout alone.
+    would lead elsewhere. It passes `.dvc/config.local` on to them, which belongs only to this checkout.
     """
     place = str(SITE.resolve())
     if LOCAL.parent.is_dir() and not (LOCAL.exists() and place in LOCAL.read_text("utf-8")):
@@ -93,7 +93,7 @@ def _is_whole(lock: Path) -> bool:
 
 
 def _mend_cache() -> Iterator[str]:
-    """Remove what is not what its name says, its MD5: DVC would restore damaged results from it for ever.
+    """Remove files whose MD5 is not their name: DVC would restore damaged results from them for ever.
 
     A power cut may damage everything, so this machine's start counts; otherwise what has changed is checked.
     """

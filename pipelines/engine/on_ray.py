@@ -222,7 +222,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
     """Join the cluster that RAY_ADDRESS or the configuration names, else a temporary one on this machine.
 
     Raises:
-        UserError: the cluster cannot be reached, or it was lost meanwhile.
+        UserError: the cluster cannot be reached, or it was lost in the meantime.
     """
     address = cluster_address(config)
     _set_variables(here=address is None)
@@ -251,7 +251,7 @@ def ray_cluster(config: ExecutorConfig) -> Iterator[None]:
 
 
 def _set_variables(here: bool) -> None:
-    """Set variables that Ray reads when it is imported; `here` if it is to run on this machine alone."""
+    """Set variables that Ray reads when it is imported; `here` if it is to run only on this machine."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # Without this, a task with num_gpus=0 sees every GPU.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
@@ -368,7 +368,7 @@ def check_joinable(address: str) -> None:
 
 
 def not_code(root: Path) -> list[str]:
-    """Patterns, as in `.gitignore`, of all in a checkout's root but dvc.yaml, Python modules and packages.
+    """Patterns, as in `.gitignore`, of all in a checkout's root except dvc.yaml, Python modules and packages.
 
     A user's own modules, e.g. of environments, lie there as well. The catalog reads dvc.yaml.
     """

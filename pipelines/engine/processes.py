@@ -95,7 +95,7 @@ def _watch(processes: Sequence[psutil.Process], stop: threading.Event) -> None:
 
 @contextlib.contextmanager
 def interrupted_later() -> Iterator[None]:
-    """Delay SIGINT and SIGTERM until native code has ended that takes their exception for its own crash."""
+    """Delay SIGINT and SIGTERM until the end of native code that takes their exception for its own crash."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted
         yield
         return
@@ -140,7 +140,7 @@ def takes_its_children_along() -> Iterator[None]:
     """End all processes that this process starts within the context, even if SIGKILL ends this process.
 
     After Ray's driver is killed, workers go on with their tasks, and two of Ray's agent processes live for
-    another 75 seconds (measured with Ray 2.60). So a guard process, in a session of its own, records the
+    another 75 seconds (measured with Ray 2.60). So a guard process, in its own session, records the
     descendants of this process and kills them when the guard's standard input closes, which happens however
     this process ends.
     """

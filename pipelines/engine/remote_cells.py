@@ -3,7 +3,7 @@
 The URL is that of any object store that fsspec knows (`s3://bucket/prefix`). Below it are::
 
     <cell's digest>.zip                                 a finished cell with its manifest
-    checkpoints/<cell's digest>/<step>-<SHA-256>.zip    a state to go on from, with the artifacts so far
+    checkpoints/<cell's digest>/<step>-<SHA-256>.zip    a state to continue from, with the artifacts so far
 
 S3 cannot rename objects, but writes each one whole or not at all: of two drivers that compute a cell at the
 same time, on machines that round differently, the last one's files stay, all of them.

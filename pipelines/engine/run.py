@@ -101,7 +101,7 @@ def batches(
 
 
 def checkpoints_of(batch: CellBatch, store: CellStore) -> list[bytes | None]:
-    """The states from which the cells of a batch go on; None for a cell without a checkpoint."""
+    """The states from which the cells of a batch continue; None for a cell without a checkpoint."""
     saved = [store.checkpoint(cell) for cell in batch.cells]
     return [checkpoint.state if checkpoint else None for checkpoint in saved]
 
@@ -209,12 +209,12 @@ class Sweep:
         self._show()
 
     def ended(self, batch: CellBatch, error: Exception | None = None) -> list[CellBatch]:
-        """Record how a batch has ended, and return the batches to run in its place.
+        """Record how a batch has ended, and return the batches to run instead.
 
         There are none if it is done or has failed.
 
         Raises:
-            DiskFullError: it ended as a disk is full, as would all others.
+            DiskFullError: it ended because a disk is full, as all others would.
         """
         size, attempt, first = len(batch.cells), batch.attempt, batch.cells[0].name
         match error:
@@ -281,7 +281,7 @@ class LocalExecutor:
     forks, also a single one: the next step of the stage may need forks.
 
     The forks are not those of `concurrent.futures`: its pool gives up all of them when one is killed, cannot
-    be ended in the middle of a cell, and hands back results alone, no checkpoints.
+    be ended in the middle of a cell, and hands back only results, no checkpoints.
     """
 
     def __init__(self, config: ExecutorConfig, gpu: bool):
@@ -477,7 +477,7 @@ def device_of(config: ExecutorConfig, gpu: bool) -> str:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep the memory of freed arrays for new ones, if it is glibc.
+    """Let the C library keep the memory of freed arrays for new ones, if it is glibc.
 
     By default, it returns the memory of large arrays to the system, which has to clear each page before it
     hands it out again. This takes 6 to 10 % of the time of a dense agent's training, and 7 % of a style

@@ -47,7 +47,7 @@ def _build(*packages: str) -> grimp.ImportGraph:
 
 @functools.cache
 def _imported(module: str) -> tuple[frozenset[str], frozenset[str]]:
-    """`module` with its imports, direct or not: first what is ours, then what others have written.
+    """`module` with its imports, direct or not: first our own, then other people's.
 
     Raises:
         UserError: there is no such module.
@@ -93,8 +93,8 @@ def _source_digest(module: str) -> str:
 def package_versions(*modules: str) -> Mapping[str, str]:
     """Public versions of the installed packages that the import closure of `modules` imports, by name.
 
-    The local part of a version is left out: `2.13.0+cpu` is another build of the same code. Packages that are
-    not installed, e.g. those of optional runtimes, are left out too.
+    The local part of a version is left out: `2.13.0+cpu` is a different build of the same code. Packages that
+    are not installed, e.g. those of optional runtimes, are left out too.
     """
     return versions_of(frozenset[str]().union(*(_imported(module)[1] for module in modules)))
 
@@ -122,7 +122,7 @@ def check_packages(wanted: Mapping[str, str]) -> None:
     """Check that this machine would compute a cell with the packages that are in its digest.
 
     Raises:
-        UserError: a package has another version here, or is missing.
+        UserError: a package has a different version here, or is missing.
     """
     for name, version in wanted.items():
         try:

@@ -37,8 +37,8 @@ def fan_out(
     Args:
         gpu: whether the task can use a GPU.
         alone: compute one cell at a time on any executor, for cells that measure times.
-        start_ray: start Ray on this machine if no cluster is given, which takes six seconds; other cells are
-            computed in forks of this process then.
+        start_ray: start Ray on this machine if no cluster is given, which takes six seconds; otherwise, cells
+            are then computed in forks of this process.
         unit: the unit in which progress is shown; a cell counts as `Cell.size` units.
 
     Raises:

@@ -334,7 +334,7 @@ def check_answers(uri: str) -> None:
     """Connect once to a server or database: MLflow itself would try for two minutes.
 
     Raises:
-        RequestException, SQLAlchemyError: nothing answers within ten seconds, or it is no database.
+        RequestException, SQLAlchemyError: nothing answers within ten seconds, or it isn't a database.
         ImportError: the database's driver is not installed.
     """
     import requests
@@ -351,7 +351,7 @@ def check_answers(uri: str) -> None:
 
 
 def database_file(uri: str) -> Path | None:
-    """The file of an SQLite address, which may end with options; None of another address."""
+    """The file of an SQLite address, which may end with options; None for any other address."""
     return Path(uri.removeprefix(SQLITE).partition("?")[0]) if uri.startswith(SQLITE) else None
 
 

@@ -100,7 +100,7 @@ def export_cells(config: Config) -> Iterator[Cell]:
     """A cell for the ImageNet classifier, each style network, and each exported agent.
 
     Pictures' networks take 6 to 10 s each, agents' 1 to 3. The long ones begin first, so that no core waits
-    for them in the end.
+    for them at the end.
     """
     chosen, source = config.deployment.classifier, classifier(config)
     export = ExportParams(source.cell, config.deployment.export.opset)

@@ -103,7 +103,7 @@ def check_digest(params: DatasetParams, dataset: Path) -> None:
 def prune_agents(work: Work, config: Config) -> None:
     """Make the masks of every pruned agent of the sweep, before any training.
 
-    `layers.csv` has the number of weights that each mask keeps of each layer.
+    `layers.csv` has the number of weights that each mask keeps in each layer.
     """
     offline_rl = config.offline_rl
     cells = [prune_cell(offline_rl, agent) for agent in offline_rl.agents() if agent.mask_pruner]
@@ -173,7 +173,7 @@ def _summary(scores: pandas.DataFrame) -> dict[str, float]:
 
 @step("animate")
 def animate_agents(work: Work, config: Config) -> None:
-    """Draw an episode of trained agents in motion: each alone, and dense beside pruned agents.
+    """Draw an episode of trained agents in motion: each alone, and dense agents beside pruned ones.
 
     The episode is one of median return in the last evaluation. A run with a tag `pruner` shows a single
     agent.

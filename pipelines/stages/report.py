@@ -30,7 +30,7 @@ def evaluate(work: Work, config: Config) -> None:
 
 @step("report")
 def report(work: Work, config: Config) -> None:
-    """Write report/index.html, a page of all results beside the papers', and its charts as SVG files.
+    """Write report/index.html, a page of all results beside those of the papers, and its charts as SVG.
 
     The page and the figures are among each run's artifacts.
     """

@@ -151,7 +151,7 @@ def _stylized(config: Config, video: Path, info: VideoInfo) -> Iterator[Cell]:
 
 @step("measure_quality", stages.QUALITY, stages.ITERATIONS)
 def judge_styles(work: Work, config: Config) -> None:
-    """Measure what stylised pictures keep of photo and painting, and how steady the video is.
+    """Measure what stylised pictures keep of the photo and the painting, and how steady the video is.
 
     Means over photos. `style_ratio`: the fraction of the photo's distance to the painting that is left.
     `ssim` and `lpips` compare with the photo. `equals_iterations`: the iterations of optimisation (Gatys et

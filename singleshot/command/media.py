@@ -1,4 +1,4 @@
-"""The pictures and videos that a user's inputs stand for, and the files of their results."""
+"""The pictures and videos for which a user's inputs stand, and the files of their results."""
 
 import mimetypes
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,7 @@ def find_media(inputs: Iterable[str], output: Path) -> tuple[list[Medium], list[
 
     A file stands for itself. A directory (with all below it) or a glob pattern stands for its pictures and
     videos, except for hidden files and results of an earlier run in `output`. The content decides what a file
-    is. One whose content says nothing counts as what its suffix says, so that a damaged one is told.
+    is. If its content says nothing, its suffix decides, so that a damaged one is reported.
 
     Raises:
         UserError: an input is missing, an invalid pattern, or `output`, or has no picture and no video.
@@ -108,7 +108,7 @@ def plan_targets(media: Sequence[Medium], output: Path, style: str) -> tuple[dic
     that have no place, as they would be written to one file.
 
     Raises:
-        UserError: the output is no directory or can't be this picture's file, or a result would be written
+        UserError: the output isn't a directory or can't be this picture's file, or a result would be written
             over an input.
     """
     suffix = output.suffix.lower()

@@ -12,7 +12,7 @@ from singleshot.sparse.packed import LOSSLESS, ValuesName, is_packed, pack, read
 
 
 def pack_file(source: Path, values: ValuesName, output: Path | None = None) -> None:
-    """Pack a model's safetensors file, into the working directory if no other output is named.
+    """Pack a model's safetensors file, by default into the working directory.
 
     Raises:
         UserError: `source` can't be packed, or the output exists already.
@@ -28,7 +28,7 @@ def pack_file(source: Path, values: ValuesName, output: Path | None = None) -> N
 
 
 def unpack_file(source: Path, output: Path | None = None) -> None:
-    """Write the safetensors file that was packed, into the working directory if no other output is named.
+    """Write the safetensors file that was packed, by default into the working directory.
 
     Raises:
         UserError: `source` is damaged or not packed, or the output exists already.

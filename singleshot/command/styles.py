@@ -1,4 +1,4 @@
-"""The styles that a user can name: shipped, the pipeline's, and own ones. It imports no PyTorch."""
+"""The styles that a user can name: shipped ones, the pipeline's, and the user's. It imports no PyTorch."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,7 +14,7 @@ Shares = Mapping[str, float]
 
 
 def style_files() -> dict[str, Path]:
-    """The model files by the styles' names. Of one name, the user's own is first, then the pipeline's."""
+    """The model files by the styles' names. If names are equal, the user's is first, then the pipeline's."""
     found = dict(shipped.FILES)
     for root in (TRAINED, LEARNED):
         found |= {path.parent.relative_to(root).as_posix(): path for path in sorted(root.rglob(MODEL))}
@@ -50,7 +50,7 @@ def draw_styles(output: Path) -> None:
 
 
 def read_shares(styles: Iterable[str]) -> Shares:
-    """Styles with the shares after their colons, e.g. `swirls:0.7`, which are 1 by default.
+    """Styles with the shares after their colons, e.g. `swirls:0.7`. A share is 1 by default.
 
     Raises:
         UserError: there is no such style, or a share isn't a number.

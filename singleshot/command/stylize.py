@@ -48,7 +48,7 @@ class StylizeOptions:
 
 
 class Record:
-    """What results were made from, a line each in the file `RECORD` beside them.
+    """What results were made from: a line for each in the file `RECORD` beside them.
 
     A line is written before its result is there, so a kill between the two leaves none that is unknown.
     """
@@ -157,7 +157,7 @@ def _stylize_pictures(
     options: StylizeOptions,
     record: Record,
 ) -> list[str]:
-    """Write pictures, tell how many are written, and return what is to be told of the others."""
+    """Write pictures, say how many are written, and return what has to be said about the others."""
     start = time.perf_counter()
     written: list[Path] = []
     failures: list[str] = []

@@ -1,4 +1,4 @@
-"""What commands share: how options and examples are declared, and how errors are told."""
+"""What commands share: how options and examples are declared, and how errors are reported."""
 
 import contextlib
 import os
@@ -42,10 +42,10 @@ def must_exist(*paths: Path | None) -> None:
 
 
 def must_be_new(file: Path | None, option: str, *suffixes: str) -> None:
-    """Check that a file that an option gives can be written, before what is to be in it is made.
+    """Check that the file that an option names can be written, before its content is made.
 
     Raises:
-        UserError: it can't, it is there already, or its name ends otherwise.
+        UserError: it can't, it exists already, or its name ends differently.
     """
     if file and (file.suffix.lower() not in suffixes or file.exists() or not file.absolute().parent.is_dir()):
         raise UserError(
@@ -55,7 +55,7 @@ def must_be_new(file: Path | None, option: str, *suffixes: str) -> None:
 
 @contextlib.contextmanager
 def resumable(how: str) -> Iterator[None]:
-    """If the user interrupts the context, say how to go on, and exit with a shell's status for SIGINT."""
+    """If the user interrupts the context, say how to continue, and exit with a shell's status for SIGINT."""
     try:
         yield
     except KeyboardInterrupt:

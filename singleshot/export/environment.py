@@ -1,6 +1,6 @@
-"""The Python environment for TensorFlow, which `make compilers` builds where `python -m` this module says.
+"""The Python environment for TensorFlow. `make compilers` builds it where `python -m` this module says.
 
-onnx2tf pins versions that conflict with this project's, so it has a Python environment of its own, in the
+onnx2tf pins versions that conflict with this project's, so it has its own Python environment, in the
 user's cache. The environment is built only on request, because it takes 2.6 GB of disk.
 """
 

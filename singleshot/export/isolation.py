@@ -1,4 +1,4 @@
-"""Runtimes in processes of their own, so that one that crashes, hangs or miscompiles doesn't affect others.
+"""Runtimes in separate processes, so that one that crashes, hangs or miscompiles doesn't affect others.
 
 The functions at the end are what these processes run. They import only NumPy and the runtime, since a
 runtime's environment may lack everything else.

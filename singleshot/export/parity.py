@@ -1,7 +1,7 @@
 """Parity: whether a runtime's outputs match PyTorch's, as precisely as the runtime's arithmetic allows.
 
 The tolerance is derived from the network itself. PyTorch's outputs in float32 differ from those in float64 by
-some error. Any other order of the same float32 operations has about the same error, and an arithmetic with
+some error. Any different order of the same float32 operations has about the same error, and arithmetic with
 fewer bits has an error that is larger by the ratio of the unit roundoffs. So no tolerance is guessed for a
 network.
 """

@@ -1,4 +1,4 @@
-"""Episodes with a policy's exported graph in place of PyTorch's network; all else is as in an evaluation."""
+"""Episodes with a policy's exported graph instead of PyTorch's network; all else is as in an evaluation."""
 
 import math
 from collections.abc import Mapping

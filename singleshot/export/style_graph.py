@@ -6,11 +6,11 @@ for rounding:
 
 - Nearest upsampling and a 3x3 convolution read each pixel several times. Kernel values that meet the same
   pixel are added first, which gives a transposed convolution of 4x4 with stride 2. It takes 16 products per
-  input pixel in place of 36.
+  input pixel instead of 36.
 - The last convolution makes 3 channels, but processors compute 8 or 16 at once. So it makes a block of 2x2
   pixels, i.e. 12 channels, with a kernel of 10x10 and stride 2.
 
-A frame of 640x640 at a network width of 16 takes OpenVINO 0.37 s of a core in place of 0.44 (AMD EPYC, AVX2).
+A frame of 640x640 at a network width of 16 takes OpenVINO 0.37 s of a core instead of 0.44 (AMD EPYC, AVX2).
 """
 
 from collections.abc import Sequence

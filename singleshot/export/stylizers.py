@@ -36,7 +36,7 @@ def open_stylizer(
     thread. So the number of threads doesn't change a byte of the result, and no thread waits for another.
 
     Raises:
-        UserError: the runtime can't run here, or the file is no style's model.
+        UserError: the runtime can't run here, or the file isn't a style's model.
     """
     network, _ = load_model(model)
     if runtime == "torch":
@@ -77,7 +77,7 @@ def open_stylizer(
 
 
 def fixed_runtime(settings: StylizeSettings) -> StylizerName:
-    """The runtime for films on a CPU: OpenVINO, else onnxruntime, else PyTorch, by what is installed."""
+    """The runtime for films on a CPU: the first installed one of OpenVINO, onnxruntime and PyTorch."""
     in_bfloat16 = resolve(settings.precision, "cpu") == torch.bfloat16
     wanted: list[StylizerName] = ["openvino-bf16" if in_bfloat16 else "openvino-f32", "onnxruntime"]
     return next((name for name in wanted if not unavailable(name)), "torch")

@@ -15,7 +15,7 @@ from singleshot.io.own_process import ProcessFailed
 TURN_S = 0.01
 """Approximate duration of a turn in seconds; a turn with a single, longer call lasts as long as the call."""
 LONG_S = 1.0
-"""A first call of this many seconds or more is no hiccup, and is not repeated to fill a shorter time."""
+"""A first call of this many seconds or more isn't a hiccup, and isn't repeated to fill a shorter time."""
 USUAL_QUANTILE = 0.75
 """Quantile of the turns' cores at work that counts as usual: at least every fourth turn is undisturbed."""
 DISTURBED_BELOW = 0.8
@@ -117,7 +117,7 @@ def take_turns(contenders: Mapping[str, Measure], seconds: float) -> dict[str, T
 
 
 def _turns(measure: Measure, seconds: float) -> Iterator[list[Samples]]:
-    """Warm up a contender, then have it take as many turns of about `TURN_S` as fill `seconds`, one a step.
+    """Warm up a contender, then let it take turns of about `TURN_S` until they fill `seconds`, one a step.
 
     Each step yields the turns up to then. Disturbed ones are repeated, up to twice the wanted number.
     """

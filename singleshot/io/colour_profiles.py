@@ -1,4 +1,4 @@
-"""Pictures of any colour space as sRGB, which networks are trained on, and back.
+"""Pictures of any colour space as sRGB, on which networks are trained, and back.
 
 Colours are told by a profile (ICC), by codes (ITU-T H.273, as films have them) or, in a PNG, by numbers.
 Otherwise, a picture is sRGB.

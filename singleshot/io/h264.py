@@ -31,7 +31,7 @@ BT709 = 1
 
 
 def address(path: Path) -> str:
-    """A file's address for FFmpeg, which in a bare name takes what is before a colon for a protocol."""
+    """A file's address for FFmpeg, which takes the part of a bare name before a colon for a protocol."""
     return f"file:{path.absolute()}"
 
 

@@ -1,4 +1,4 @@
-"""The one place that reads and writes picture files, also animated ones (GIF, WebP, APNG, AVIF).
+"""The one place that reads and writes picture files, including animated ones (GIF, WebP, APNG, AVIF).
 
 A picture is float32 RGB in [0, 1], shape (3, H, W).
 
@@ -151,7 +151,7 @@ class Picture:
 
 
 def read_picture(source: Source) -> Picture:
-    """Read a picture file with its metadata, of several frames the first.
+    """Read a picture file with its metadata; if it has several frames, the first.
 
     Raises:
         UserError: the file is missing, damaged, of no format that is read, or has several pages.
@@ -220,7 +220,7 @@ def read_animation(source: Source) -> Animation | None:
 
 
 def visible(picture: Image.Image) -> tuple[Frame, Image.Image | None]:
-    """What a viewer shows of a picture: colours in sRGB, and opacity (mode L), None if all is opaque.
+    """What a viewer shows of a picture: colours in sRGB, and opacity (mode L), or None if all is opaque.
 
     Colours under full transparency, which nobody has seen, are replaced by the mean of the others.
     """
@@ -265,7 +265,7 @@ def read_rgb(
     `enlarge`, it is only scaled down. Of several frames, the first is read.
 
     Raises:
-        UserError: the file is missing, damaged, truncated, or no picture.
+        UserError: the file is missing, damaged, truncated, or not a picture.
     """
     with open_picture(source, formats) as opened:
         # libjpeg scales while it decodes, by 1/8 or more; the last 1/2 is left to Lanczos.

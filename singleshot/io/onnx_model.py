@@ -92,7 +92,7 @@ class GraphCard:
     licence: str = LICENCE
 
     def attach(self, graph: onnx.ModelProto) -> None:
-        """Write the card into a graph's metadata, in place of the metadata that is there.
+        """Write the card into a graph's metadata, instead of the metadata that is there.
 
         Viewers show the documentation of the graph, which has score and licence, and of its inputs and
         outputs, which has the meanings.
@@ -106,7 +106,7 @@ class GraphCard:
 
 
 class OnnxModel:
-    """A graph ready to run on the CPU, with onnxruntime alone."""
+    """A graph ready to run on the CPU, with only onnxruntime."""
 
     def __init__(self, path: Path, card: GraphCard, session: onnxruntime.InferenceSession) -> None:
         self.path = path

@@ -1,7 +1,7 @@
-"""Calls in a process of its own, which is killed at a time limit and replaced after a crash.
+"""Calls in a separate process, which is killed at a time limit and replaced after a crash.
 
 `python -m singleshot.io.own_process FD` is that process. Until its first call, it imports the standard
-library alone, so its interpreter may be that of another environment.
+library alone, so its interpreter may be that of a different environment.
 """
 
 import os

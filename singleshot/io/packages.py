@@ -75,7 +75,7 @@ def read_member(archive: Path, name: str) -> bytes:
     """Content of the file `name` in a wheel, a zip or a tar archive.
 
     Raises:
-        UserError: the file is no such archive, is damaged, or has no member of that name.
+        UserError: the file isn't such an archive, is damaged, or has no member of that name.
     """
     try:
         if zipfile.is_zipfile(archive):

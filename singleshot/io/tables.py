@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def write_csv(path: Path, row: "type[DataclassInstance]", rows: "Iterable[DataclassInstance]") -> None:
     """Write a table with a column for each field of the dataclass `row`; None becomes empty.
 
-    In place of a field that is a dataclass itself, there are its fields.
+    A field that is a dataclass itself is replaced by its fields.
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -44,8 +44,8 @@ def concatenate(
 ) -> None:
     """Write the rows of the tables `name`, by default `output`'s, of `directories`, one after another.
 
-    If some may have none, `row` is the dataclass of their rows. Values are copied as text: numbers keep every
-    digit.
+    Give `row`, the rows' dataclass, if some directories may lack the table. Values are copied as text, so
+    numbers keep every digit.
 
     Raises:
         ValueError: the columns of a part differ from those of the first.

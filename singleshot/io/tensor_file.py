@@ -24,7 +24,7 @@ def read_tensor_file(path: Path, fix: str = "make it again") -> TensorFile:
     """Read a whole file to the CPU; `fix` tells the user what to do if it can't be read.
 
     Raises:
-        UserError: the file is missing or damaged, or no safetensors file.
+        UserError: the file is missing or damaged, or isn't a safetensors file.
     """
     with _opened(path, fix) as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)

@@ -31,7 +31,7 @@ def run_uv(arguments: Sequence[str]) -> bool:
     """Run `uv` with these arguments for this Python's environment, and return whether it succeeded.
 
     It writes to this process's standard output and error. uv's own variables take precedence over pip's
-    settings, but for those that name another Python.
+    settings, except those that name another Python.
     """
     environment = settings_of_pip() | os.environ | {"UV_PYTHON": sys.executable}
     environment.pop("UV_SYSTEM_PYTHON", None)

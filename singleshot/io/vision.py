@@ -1,4 +1,4 @@
-"""torchvision, also with a torch that was built for CPUs: import `models` and the like from here.
+"""torchvision, even with a torch that was built for CPUs: import `models` and the like from here.
 
 PyPI's torchvision is built for CUDA. With a CPU-only torch, its operators can't be loaded, and its import
 fails because it registers two of them with the compiler without checking whether they exist.

@@ -1,4 +1,4 @@
-"""Files that appear only when they are complete, also after a power cut; SHA-256 of files and values."""
+"""Files that appear only when they are complete, even after a power cut; SHA-256 of files and values."""
 
 import errno
 import fcntl
@@ -15,7 +15,7 @@ from pathlib import Path
 def whole_file(target: Path) -> Iterator[Path]:
     """A temporary file to write to, beside `target`, which it replaces unless there is an error.
 
-    It has a name of its own, so nobody else writes it, and no link that lies there is followed. What a killed
+    Its name is unique, so nobody else writes it, and no link that lies there is followed. What a killed
     process has left of `target` is removed.
 
     Raises:

@@ -39,20 +39,20 @@ def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
     """Set the weights that `masks` prunes to zero, and keep them there under any `torch.optim` optimiser.
 
     The gradients of pruned weights, `.grad`, are zero from now on. After each step of an optimiser these
-    weights are set to zero again, as moments from before would move them. Frozen weights obey their masks,
-    too. `masks` is what :func:`~singleshot.prune` returns; a second call replaces the masks of the first, but
-    weights that are zero stay so: to compare sparsities, prune copies of the model. What keeps a copy of the
-    weights, such as a schedule-free or lookahead optimiser, is made after this call.
+    weights are set to zero again, because earlier moments would move them. Frozen weights obey their masks,
+    too. `masks` is what :func:`~singleshot.prune` returns. A second call replaces the masks of the first, but
+    weights that are zero stay zero: to compare sparsities, prune copies of the model. Call this before you
+    make an optimiser that keeps a copy of the weights, such as a schedule-free or lookahead one.
 
-    A copy by `copy.deepcopy` has the masks, too. Files have not, neither of `state_dict` nor of the model
-    itself: save the masks beside them, and apply them again to a model that was read. A parameter that
-    replaces one with a mask, by `load_state_dict(…, assign=True)`, `to_empty` or `fully_shard`, obeys it from
-    the end of the next step on, which a line says; apply the masks again to have it do so at once. If several
-    processes train one model (DDP, FSDP2), all apply the same masks.
+    A copy by `copy.deepcopy` has the masks, too. Files have none, whether of `state_dict` or of the model
+    itself: save the masks beside them, and apply them again to a model that was read. If a new parameter
+    replaces one with a mask (`load_state_dict(…, assign=True)`, `to_empty`, `fully_shard`), it obeys the mask
+    from the end of the next step on, and a line says so; to make it obey at once, apply the masks again. If
+    several processes train one model (DDP, FSDP2), all apply the same masks.
 
     Raises:
-        UserError: a mask names no parameter of `model`, or several, has another shape, or other values than 0
-            and 1, or the parameter is sharded in a way that the mask can't be.
+        UserError: a mask names no parameter of `model`, or several, its shape differs, it has values other
+            than 0 and 1, or the parameter is sharded in a way that the mask can't be.
     """
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
     must_be("masks by the parameter's name", isinstance(masks, Mapping), masks=masks)

@@ -208,7 +208,7 @@ def prune(
     Raises:
         UserError: there is nothing to prune, the method is unknown, another argument is of the wrong type or
             out of range, a layer's weight is tied, lazy, sharded or computed from other parameters, the loss
-            is no scalar or does not depend on the weights, or there is not one finite score for each weight.
+            isn't a scalar or doesn't depend on the weights, or there is not one finite score for each weight.
     """
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
     several = isinstance(loss, Iterable) and not isinstance(loss, Tensor | nn.Module)

@@ -1,4 +1,4 @@
-"""The range of actions. Networks act within [-1, 1]; an environment or a robot has bounds of its own."""
+"""The range of actions. Networks act within [-1, 1]; an environment or a robot has its own bounds."""
 
 import math
 from dataclasses import dataclass

@@ -69,12 +69,12 @@ class AgentSpec:
 
     @property
     def module(self) -> str:
-        """The module of the algorithm, which what trains, opens or exports the agent imports by name."""
+        """The module of the algorithm. Code that trains, opens or exports the agent imports it by name."""
         return module_of(self.algorithm)
 
     @property
     def tags(self) -> dict[str, str]:
-        """By which the agent's runs are filtered.
+        """The tags by which the agent's runs are filtered.
 
         Charts average the runs of one `agent`, that is, over seeds. Legends show some 20 characters of it, so
         what differs comes first.
@@ -172,7 +172,7 @@ def load_agent(path: Path) -> Agent:
 
 
 def agent_of(file: TensorFile) -> Agent:
-    """The agent in the content of a file. Raises any exception if there is none."""
+    """The agent in the content of a file. If there is none, any exception may be raised."""
     tensors, description = file.tensors, json.loads(file.metadata["agent"])
     spec = TypeAdapter(AgentSpec).validate_python(description["spec"])
     config_type = algorithm_class(spec.algorithm).config_type
@@ -228,7 +228,7 @@ def parts_of(algorithm: Algorithm) -> Parts:
 
 
 def initial_networks(algorithm: Algorithm, seeds: Sequence[int], draw: int = 0) -> dict[str, DenseNetwork]:
-    """An algorithm's networks before pruning, one agent per seed. Another `draw` gives other weights."""
+    """An algorithm's networks before pruning, one agent per seed. Another `draw` gives different weights."""
     kind = algorithm.config.initialization
     return {
         name: initialize(name, layers, seeds, draw, kind) for name, layers in layers_of(algorithm).items()

@@ -1,4 +1,4 @@
-"""Environments in which agents act: Gymnasium's, those of other packages, or one's own; and D4RL's score."""
+"""Environments in which agents act: Gymnasium's, those of other packages, or yours; and D4RL's score."""
 
 import logging
 import math
@@ -78,7 +78,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class FileEnvironment(Environment):
-    """An environment that only a file names, by a module to import, or with texts or large numbers.
+    """An environment that only a file names, with a module to import, or with texts or large numbers.
 
     A file of weights is data. Its user decides which code runs, and for how long, so this environment isn't
     made unless the user has imported the module already.
@@ -111,7 +111,7 @@ def environment_in_file(description: Any) -> Environment | None:
     """The environment that a file's metadata describe, as `asdict` writes it; None if they have none.
 
     Raises:
-        ValueError: it is no description of an environment.
+        ValueError: it isn't a description of an environment.
     """
     found = TypeAdapter(Environment | None).validate_python(description)
     if found and (":" in str(found.id) or not all(map(_is_harmless, found.kwargs.values()))):

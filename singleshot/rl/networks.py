@@ -1,6 +1,6 @@
 """Networks of multilayer perceptrons: their architectures, and the tensors of K agents.
 
-A network is in full, for K agents in one batch, or, for one pruned agent, with its kept weights alone. It
+A network is in full, for K agents in one batch, or has only its kept weights, for one pruned agent. It
 consists of plain dicts of tensors, in which agents are the leading axis, and a forward pass is a
 function of these. So pruning can differentiate with respect to the weights, training can hand the tensors to
 an optimiser, and one agent is a slice. Which form a pruned network has is chosen here
@@ -286,7 +286,7 @@ def initialize(
     Agents with the same seed therefore begin with the same weights, whatever their pruner and sparsity. As by
     `nn.Linear`, weights and biases are uniform in ±1/√in, equivalent to Kaiming's uniform initialisation with
     a = √5; biases of a layer without inputs are zero. Glorot's weights are normal, of variance 2/(in + out)
-    (Glorot and Bengio 2010), drawn in place of the uniform ones.
+    (Glorot and Bengio 2010), drawn instead of the uniform ones.
     """
     drawn = []
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""Offline RL on one's own data: what `singleshot.rl` offers to a script or a notebook.
+"""Offline RL on your own data: what `singleshot.rl` offers to a script or a notebook.
 
 >>> import numpy as np
 >>> import singleshot
@@ -73,7 +73,7 @@ Reached = tuple[dict[str, torch.Tensor], list[dict[str, float]]]
 class Dataset:
     """Transitions (s, a, r, s', terminal), in any order and of any range.
 
-    The arrays are copied. What is doubtful in them, but can be used, is logged in one line.
+    The arrays are copied. Doubtful values that can still be used are logged in one line.
 
     Args:
         observations: s, (N, S), or (N,) for real numbers.
@@ -155,7 +155,7 @@ class Dataset:
 
 
 class Agent:
-    """An agent that acts, for states and actions as they are in its data, and may be trained on."""
+    """An agent that acts, for states and actions as they are in its data, and may be trained further."""
 
     losses: dict[str, list[float]]
     """Means of each loss in training, and in `update` the updates after which they were taken."""
@@ -178,13 +178,13 @@ class Agent:
 
     @staticmethod
     def load(path: str | Path, seed: Seed = 0, device: str | torch.device = "cpu") -> Agent:
-        """Read an agent that was saved here or by the pipeline, to act or to be trained on with further data.
+        """Read an agent that was saved here or by the pipeline, to act, or to be trained on more data.
 
         Args:
             path: its file, packed or not, or the folder that holds it as `agent.safetensors`; or the name of
                 an agent that comes with the package, `halfcheetah-snip`.
             seed: of the noise in :meth:`act`.
-            device: where it is trained on, `cpu` or `cuda`.
+            device: on which it is trained, `cpu` or `cuda`.
 
         Raises:
             UserError: the file is missing, damaged, or holds no agent, or there is no such device.
@@ -231,11 +231,11 @@ class Agent:
     def act(self, observations: ArrayLike, deterministic: bool = False) -> NDArray[np.float32]:
         """Actions (A,) at an observation (S,), or (N, A) at several (N, S).
 
-        BCQ and BC by a VAE sample; each call draws other numbers, the same ones after :meth:`load`. If
-        `deterministic`, they take the mean of the latents, 0.
+        BCQ, and BC with a VAE, sample: each call draws new random numbers; :meth:`load` restarts the
+        sequence. If `deterministic`, they take the mean of the latents, 0.
 
         Raises:
-            UserError: the shape is another, something isn't a finite number or is too large for a finite
+            UserError: the shape is wrong, something isn't a finite number or is too large for a finite
                 action, or the agent has not been trained.
         """
         agent, given = self.agent, numbers(observations, "'observations'")
@@ -258,22 +258,22 @@ class Agent:
 
     @checked
     def fit(self, updates: Count, data: Dataset | None = None, *, progress: bool = True) -> Self:
-        """Train for some updates, or for some more; a pruned agent computes with kept weights alone on a CPU.
+        """Train for some updates, or some more. On a CPU, a pruned agent computes with only its kept weights.
 
-        A training that Ctrl-C interrupted goes on when it is called again, to the same agent. Further updates
-        continue as if all had been asked for at once; but masks that change during training (`set`, `rigl`,
-        `gradual`, `finetuned`) stay as they are, and a learning rate that falls takes its place among all
-        updates. An agent that was loaded, or gets other data, keeps networks and masks; optimisers, target
+        If Ctrl-C interrupted a training, the next call continues it, to the same agent. More updates
+        continue as if all had been asked for at once. But masks that change during training (`set`, `rigl`,
+        `gradual`, `finetuned`) stay as they are, and a falling learning rate is that of its place among all
+        updates. An agent that was loaded, or gets new data, keeps networks and masks; its optimisers, target
         networks, learning rates, batches and `losses` begin anew.
 
         Args:
             updates: number of updates to make, each on a batch.
-            data: what to train on from now on; by default the data before, which a loaded agent doesn't know.
+            data: what to train on from now on; by default the previous data, which a loaded agent lacks.
             progress: whether to show a bar.
 
         Raises:
             UserError: the number is not whole or less than 1, a loss is no longer finite, or there are no
-                data, or data of other sizes or bounds of actions than the agent's.
+                data, or their sizes or bounds of actions differ from the agent's.
         """
         if data is not None and data.transitions is not self._transitions:
             self._train_on(data.transitions)
@@ -347,18 +347,18 @@ class Agent:
         episodes: Count = 10,
         seed: Seed = 0,
     ) -> NDArray[np.float64]:
-        """Undiscounted returns of some episodes, (episodes,), each from another initial state.
+        """Undiscounted returns of some episodes, (episodes,), each from a different initial state.
 
         Args:
             environment: Gymnasium's id, such as `Hopper-v5`, or an
                 :class:`~singleshot.rl.environments.Environment` with arguments and a time limit; or an
-                environment of one's own, also wrapped, or a function that makes one, played as it is.
+                environment of your own, wrapped or not, or a function that makes one, played as it is.
             episodes: number of episodes.
             seed: of the policy's noise.
 
         Raises:
-            UserError: there is no such environment, it has other observations or actions, or there is to be
-                no episode.
+            UserError: there is no such environment, its observations or actions differ, or `episodes` is
+                less than 1.
         """
         if not isinstance(environment, str | Environment):
             made = environment if isinstance(environment, gymnasium.Env) else environment()
@@ -392,7 +392,7 @@ class Agent:
 
     @checked
     def save(self, path: str | Path) -> None:
-        """Write the agent as safetensors, from which :meth:`load` gets it back, in a folder that it makes.
+        """Write the agent as safetensors, for :meth:`load`; the file's folder is made if it is missing.
 
         Raises:
             UserError: the path is a folder or can't be written, or the agent has not been trained.
@@ -440,7 +440,7 @@ class TrainableAgent(Agent):
     itself. `seed` decides initial weights, batches and noise. `device` is one of PyTorch's, `cpu` or `cuda`.
 
     Raises:
-        UserError: there is no such hyper-parameter or device, a value is out of range, or the data are no
+        UserError: there is no such hyper-parameter or device, a value is out of range, or the data aren't a
             :class:`Dataset`.
     """
 
@@ -470,14 +470,14 @@ class TrainableAgent(Agent):
 
     @checked
     def prune(self, method: str | ScoreFunction = "snip", sparsity: float = 0.95, **further: Any) -> Self:
-        """Decide which weights to train, before training: a fraction `sparsity` of them is left out.
+        """Decide, before training, which weights to train: a fraction `sparsity` of them is left out.
 
         Args:
             method: `snip`, `grasp`, `synflow`, `magnitude`, `random` or `erk`, each also with a control
                 behind it, such as `snip-shuffled`; or `set`, `rigl`, `gradual` or `finetuned`, which change
-                masks during training; or `small`, a dense agent with as many weights in narrower layers; or a
-                function of one's own from an :class:`~singleshot.pruning.pruner.Objective` and the weights
-                of a network to scores, by layer, after which the agent is named.
+                masks during training; or `small`, a dense agent with as many weights in narrower layers; or
+                your own function from an :class:`~singleshot.pruning.pruner.Objective` and the weights of a
+                network to scores, by layer. The agent is then named after the function.
             sparsity: fraction of each network's weights to leave out, above 0 and less than 1.
             further: `scope`, `iterations`, `batch_size`, `normalize_states` or `reinitialize`, as in
                 :class:`~singleshot.pruning.masks.PruningConfig`.

@@ -77,7 +77,7 @@ class StylizeQuery(BaseModel):
 
 
 class ClassifyQuery(BaseModel):
-    """By which classifier a picture is classified, and how it is prepared."""
+    """The classifier of a picture, and how the picture is prepared."""
 
     model_config = ConfigDict(extra="forbid")
     classifier: str | None = None
@@ -288,7 +288,7 @@ def create_app() -> FastAPI:
     """The application of one of uvicorn's processes.
 
     The server has read all graphs before it started this process. A file that is half-written by now, as it
-    may be when this process replaces another one, is left out.
+    may be when this process replaces another, is left out.
     """
     settings = json.loads(os.environ[SETTINGS])
     threading.Thread(target=_end_with_the_parent, daemon=True).start()

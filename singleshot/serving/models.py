@@ -66,7 +66,7 @@ def of_kind(models: Sequence[Model], kind: Kind) -> dict[str, Model]:
 
 @contextlib.contextmanager
 def left_out_if_broken() -> Iterator[None]:
-    """A context that reads a graph, and if it can't be read, ends with a warning."""
+    """A context that reads a graph, and ends with a warning if it can't be read."""
     try:
         yield
     except UserError as error:
@@ -76,7 +76,7 @@ def left_out_if_broken() -> Iterator[None]:
 def find_models(directory: Path, made: Sequence[Path] = (), *, again: bool = False) -> list[Model]:
     """The graphs to serve below a directory, and those of :func:`made_graphs`, sorted by name.
 
-    Of two networks of one name, that of the directory is served.
+    If two networks have one name, the directory's is served.
 
     There is one for each network. Classifiers with random weights, which exist to be timed, are left out, and
     if files are read `again`, also what is broken or gone by now.

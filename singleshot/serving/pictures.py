@@ -1,4 +1,4 @@
-"""What clients' pictures become: computed in a process of its own, which the request's time limit kills.
+"""Results for clients' pictures, computed in a separate process, which the request's time limit kills.
 
 Decoders have no limits of their own: a JPEG of some megabytes can keep libjpeg busy for minutes. The server's
 processes import this module, but what its functions need (PyTorch) only in the other process.
@@ -108,7 +108,7 @@ def stylize(
     """Stylise the file of a picture with a graph; returns a JPEG or PNG file.
 
     Raises:
-        HTTPException: the file is no picture, the picture has a wrong size, or a setting a wrong value.
+        HTTPException: the file isn't a picture, the picture has a wrong size, or a setting has a wrong value.
     """
     import torch
 
@@ -140,7 +140,7 @@ def classify(
     """The most probable classes of a picture, given as a file, each with its probability.
 
     Raises:
-        HTTPException: the file is no picture, or the picture is too large.
+        HTTPException: the file isn't a picture, or the picture is too large.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""An MLP of PyTorch's whose kept weights alone compute, on a CPU."""
+"""One of PyTorch's MLPs that computes with only its kept weights, on a CPU."""
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +9,7 @@ from singleshot.sparse.perceptron import SparsePerceptron, to_array
 
 
 class AcceleratedMLP(nn.Module):
-    """A network with the outputs and gradients of an MLP, to rounding, that computes with kept weights alone.
+    """A network with an MLP's outputs and gradients, up to rounding, that computes with only kept weights.
 
     It has one parameter, a vector of the kept weights and the biases, and trains without filling zeros.
     """
@@ -73,14 +73,14 @@ class AcceleratedMLP(nn.Module):
 
 
 def accelerate(model: nn.Sequential) -> AcceleratedMLP:
-    """A network with the outputs and gradients of an MLP that computes with its kept weights alone, on a CPU.
+    """A network with an MLP's outputs and gradients that computes with only its kept weights, on a CPU.
 
     `model` is an `nn.Sequential` of `nn.Linear` layers with `nn.ReLU` between them, in float32; its zeros are
-    pruned. It stays as it is, and what the other network learns goes to layers of PyTorch by
-    :meth:`AcceleratedMLP.whole`. It needs Numba, and compiles its kernels once, when they are first used.
+    pruned. It stays as it is; :meth:`AcceleratedMLP.whole` turns what the new network learns into PyTorch's
+    layers. This needs Numba, and compiles the kernels once, when they are first used.
 
     Raises:
-        UserError: `model` has other layers, or others than these between them, or is not in float32 on a CPU.
+        UserError: `model` has any other layers, or is not in float32 on a CPU.
     """
     layers = layers_of(model, "accelerate")
     right = all(layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu" for layer in layers)

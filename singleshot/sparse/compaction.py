@@ -1,4 +1,4 @@
-"""Hidden units that pruning left without effect, removed: from layers, and from an MLP of PyTorch's."""
+"""Removal of hidden units that pruning left without effect, from layers and from PyTorch's MLPs."""
 
 import copy
 from collections.abc import Sequence
@@ -57,15 +57,15 @@ def without_dead_units(layers: Sequence[Layer]) -> list[Layer]:
 
 
 def compact(model: nn.Sequential) -> nn.Sequential:
-    """An MLP without the hidden units that pruning left without effect; it computes the same, to rounding.
+    """An MLP without the hidden units that pruning left without effect; it computes the same, up to rounding.
 
-    `model` is an `nn.Sequential` of `nn.Linear` layers with `nn.ReLU` between them; it stays as it is. Its
-    mode and hooks go along, its masks don't: training the smaller network fills the zeros that it still has.
+    `model` is an `nn.Sequential` of `nn.Linear` layers with `nn.ReLU` between them; it stays as it is. The
+    result has its mode and hooks, but not its masks: training it fills the zeros that it still has.
     A network of another kind has no smaller form here: its zeros save bytes in a packed file
     (:func:`~singleshot.sparse.files.pack`), but no usual runtime computes faster with them.
 
     Raises:
-        UserError: `model` has other layers, or others than these between them.
+        UserError: `model` has any other layers.
     """
     layers = layers_of(model, "compact")
     smaller = copy.deepcopy(model)
@@ -83,7 +83,7 @@ def layers_of(model: nn.Sequential, name: str) -> list[Layer]:
     """The layers of an MLP for the function of that name, with biases of 0 where it has none.
 
     Raises:
-        UserError: `model` has other layers than `nn.Linear` with `nn.ReLU` between them.
+        UserError: `model` has layers other than `nn.Linear` with `nn.ReLU` between them.
     """
     inner = list(model) if isinstance(model, nn.Sequential) else []
     linear = [layer for layer in inner if isinstance(layer, nn.Linear)]

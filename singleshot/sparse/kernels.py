@@ -38,7 +38,7 @@ SOURCES = ("kernels.py", "vectors.py")
 
 
 def digest() -> str:
-    """A hash of the sources' version and the kind of processor, each of which has a directory of its own.
+    """A hash of the sources' version and the kind of processor; each combination has its own directory.
 
     Numba tells processors apart, but doesn't look at sources that a kernel's module imports.
     """
@@ -65,8 +65,8 @@ CAN_KEEP = _can_keep()
 def compiled(kernel: Callable[..., Any], **options: Any) -> Any:
     """Compile `kernel` when it is first called, or take the machine code that another process has kept.
 
-    A kernel has a name of its own, and is always called with the same types: processes that keep code under
-    one name at once, but for different types or processors, would confuse their files.
+    A kernel has a unique name, and is always called with the same types: processes that keep code under one
+    name at once, but for different types or processors, would confuse their files.
     """
     return numba.njit(error_model="numpy", cache=CAN_KEEP, **options)(kernel)
 

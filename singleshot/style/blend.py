@@ -1,4 +1,4 @@
-"""Several styles in one: a network whose pictures lie between those of other networks."""
+"""Several styles in one: a network whose pictures lie between those of several networks."""
 
 from collections.abc import Sequence
 

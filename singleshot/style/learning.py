@@ -1,4 +1,4 @@
-"""Learning of the style of a user's own painting, in a given time, in a folder where it goes on later."""
+"""Learning the style of a user's own painting, in a given time, in a folder where it can continue later."""
 
 import dataclasses
 import json
@@ -38,8 +38,8 @@ LONG_SIDE_PX = 768
 def learn(name: str, painting: Path, photos: Path | None, seconds: float, folder: Path) -> None:
     """Train a network for some `seconds`, on the photos of the packages or those in a folder.
 
-    The training goes on from an earlier one in `folder` of the same painting and photos, also from a finished
-    one if that had less time. The network is written there with its card, the painting and a contact sheet,
+    The training continues an earlier one in `folder` of the same painting and photos, even a finished one if
+    that had less time. The network is written there with its card, the painting and a contact sheet,
     and a preview during training.
 
     Raises:

@@ -56,10 +56,10 @@ def encode_model(network: TransformerNet, card: ModelCard) -> bytes:
 def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     """Read a file of :func:`save_model`, packed or not: the network on the CPU, in float32, and its card.
 
-    The path may be that of the folder that holds it, as `model.safetensors`.
+    The path may also be that of the folder that holds it as `model.safetensors`.
 
     Raises:
-        UserError: the file is missing, truncated, or no style's model.
+        UserError: the file is missing, truncated, or not a style's model.
     """
     path = path / MODEL if path.is_dir() else path
     fix = f"give a style's {MODEL} or the folder that holds it"
@@ -78,6 +78,6 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
 
 
 def _styles_beside(path: Path) -> str:
-    """Say which styles have such a file, where each style has a directory of its own."""
+    """Say which styles have such a file, if each style has its own directory."""
     styles = sorted(file.parent.name for file in path.parent.parent.glob(f"*/{path.name}"))
     return f"there are {', '.join(styles)}" if styles else f"{path.parent.parent} has no style yet"

@@ -58,7 +58,7 @@ def stylize_pictures(
 
 
 def told(file: Path, error: Exception) -> str:
-    """What is told of an input that failed, while others go on."""
+    """The message about an input that failed, while others continue."""
     return str(error) if isinstance(error, UserError) else f"{file}: {in_a_line(error)}"
 
 

@@ -22,7 +22,7 @@ UNEVEN = 0.2
 
 
 def started_network(path: Path, width: int, seed: int) -> TransformerNet | None:
-    """The network of a file, widened to `width` channels; None if that is no multiple of the file's width."""
+    """The network of a file, widened to `width` channels; None if the file's width doesn't divide that."""
     tensors = read_model(path, "check it out again").tensors
     network = TransformerNet(len(tensors["stages.0.bias"]))
     if width % network.width:

@@ -42,10 +42,10 @@ class Style:
     @classmethod
     @checked
     def load(cls, path: str | Path) -> Self:
-        """The shipped style of a name, or the style in a file such as `learn-style` and the pipeline write.
+        """The shipped style of a name, or the style in a file from `learn-style` or the pipeline.
 
         Raises:
-            UserError: the file is missing, truncated, or no style's model.
+            UserError: the file is missing, truncated, or not a style's model.
         """
         file = shipped.path_of(str(path)) or Path(path)
         if file.name == str(path) and not file.exists():
@@ -69,10 +69,10 @@ class Style:
 
         Args:
             painting: a picture file.
-            minutes: training time in all. Twenty on an idle core, or five on two, suffice for most paintings.
-            photos: a folder of photos to learn from; by default, those that packages carry.
+            minutes: total training time. Twenty on an idle core, or five on two, suffice for most paintings.
+            photos: a folder of photos to learn from; by default, those in packages.
             folder: where the model is written, with its card, its contact sheet and, meanwhile, a preview.
-                There, the same call goes on after an interruption, and one with more minutes later. By
+                There, the same call continues after an interruption, also with more minutes later. By
                 default, nothing is kept.
 
         Raises:
@@ -87,7 +87,7 @@ class Style:
 
     @classmethod
     def blend(cls, shares: Mapping[Self, float]) -> Self:
-        """A style between others, by their shares, which need not sum to 1.
+        """A style between several, by their shares, which need not sum to 1.
 
         Raises:
             UserError: there is none, or a share is not above 0.
@@ -98,7 +98,7 @@ class Style:
 
     @checked
     def save(self, path: str | Path) -> None:
-        """Write the style to a model file, in a folder that it makes.
+        """Write the style to a model file. Its folder is made if it is missing.
 
         Raises:
             UserError: the path is a folder or can't be written.

@@ -81,7 +81,7 @@ class Residual(nn.Module):
 
     The scale of f's last norm starts at zero (Goyal et al. 2017), so that the content of a picture passes
     through from the first batch on: after 200 batches of 2 photos, content loss is 6.6 instead of 8.1, and
-    style loss is no higher.
+    style loss isn't higher.
     """
 
     def __init__(self, channels: int) -> None:

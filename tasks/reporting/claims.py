@@ -1,4 +1,4 @@
-"""Arnob et al.'s claims beside this run, with verdicts as far as the intervals of its numbers allow."""
+"""Arnob et al.'s claims compared with this run, with verdicts as far as its intervals allow."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -37,9 +37,9 @@ PRUNERS = {
 }
 """Colours of pruners, in the order in which they are shown; where the study draws one, it has the same."""
 SERIES = ("#641a80", "#f7705c", "#b73779", "#2c115f", "#fe9f6d", "#8c2981")
-"""What is no pruner is drawn in matplotlib's magma: a colour means one thing on the page."""
+"""What isn't a pruner is drawn in matplotlib's magma: a colour means one thing on the page."""
 OTHER = "#8f969e"
-"""A pruner of one's own."""
+"""A user's own pruner."""
 LOOK: dict[Any, Any] = {  # Any: matplotlib's type stubs enumerate all keys
     "font.size": 8.5,
     "text.color": INK,
@@ -133,7 +133,7 @@ class Chart:
     """Where a dashed line crosses the chart, on the horizontal axis."""
 
     def figure(self, rows: pandas.DataFrame, keys: Mapping[Any, Key], by: Sequence[str] = ()) -> Figure:
-        """A panel of each group of rows, which remains a picture of its own; equal rows give equal bytes."""
+        """A panel of each group of rows, which remains a separate picture; equal rows give equal bytes."""
         groups = list(rows.groupby(list(by), sort=False)) if by else [((), rows)] * bool(len(rows))
         drawn = [self.draw(own, keys) for _, own in groups]
         for direction in self.share if drawn else "":

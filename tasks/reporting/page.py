@@ -51,7 +51,7 @@ class PageParams:
 class Numbered(dict[str, Any]):
     """Figures or tables by their numbers, which are in the order in which a reader sees them.
 
-    What is in closed details is passed over, so it has numbers of its own: D1, D2.
+    A reader passes over closed details, so what is in them has separate numbers: D1, D2.
     """
 
     def add(self, shown: Any, closed: object) -> str:
@@ -106,13 +106,13 @@ def _environment(templates: Path) -> jinja2.Environment:
 
 
 def breakable(text: str) -> Markup:
-    """Escape a text for HTML, set what is between backticks as code, and let lines break after slashes."""
+    """Escape a text for HTML, set text between backticks as code, and let lines break after slashes."""
     code = re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text)))
     return Markup(re.sub(r"(?<=\w)/(?=\w)", "/<wbr>", code))
 
 
 def _write_charts(figures: Mapping[str, look.Figure], directory: Path) -> None:
-    """Write each chart as an SVG file of its own, named by the number of its figure on the page."""
+    """Write each chart as a separate SVG file, named by the number of its figure on the page."""
     directory.mkdir()
     for number, figure in figures.items():
         charts = [panel.source.partition(SVG)[2] for panel in figure.panels if panel.source.startswith(SVG)]

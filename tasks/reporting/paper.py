@@ -1,4 +1,4 @@
-"""Numbers and claims that the three reports print, each with its place, to be shown beside ours.
+"""Numbers and claims that the three reports print, each with its place, to be compared with ours.
 
 Where a report has only a curve or a picture, there is no number here.
 """

@@ -23,7 +23,7 @@ class ResultTable:
 
     path: str
     row: str
-    """The dataclass of its rows, `module:Name`; imported for an empty table alone, as it brings much else."""
+    """The dataclass of its rows, `module:Name`; imported only for an empty table, as it imports much else."""
 
     @property
     def columns(self) -> list[str]:

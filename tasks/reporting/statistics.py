@@ -47,8 +47,7 @@ def retention(pruned: Array, dense: Array) -> Array:
     `pruned` and `dense` are interquartile means of an environment's runs. They are divided environment by
     environment: if runs were pooled over environments, the middle half of the pruned runs might be of other
     environments than the middle half of the dense runs, and the ratio might lie outside the range of the
-    environments' ratios. The result is
-    meaningful only if every environment's dense mean is above zero.
+    environments' ratios. The result is meaningful only if every environment's dense mean is above zero.
     """
     return (_of_each_environment(pruned) / _of_each_environment(dense)).mean(axis=-1)
 

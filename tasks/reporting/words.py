@@ -45,7 +45,7 @@ def points(value: float) -> str:
 
 
 def pace(times: float) -> str:
-    """Write how fast something is beside another: 3.06 as `3.1 times as fast`, 0.049 as `20 times slower`."""
+    """Write how fast something is relatively: 3.06 as `3.1 times as fast`, 0.049 as `20 times slower`."""
     if not math.isfinite(times):
         return NOT_GIVEN
     factor = two_digits(max(times, 1 / times))

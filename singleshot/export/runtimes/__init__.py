@@ -1,6 +1,6 @@
 """One adapter per module, with the interface `protocol.Runtime`.
 
-An adapter's module names the runtimes that it runs, with what there is to know of them, in a literal
+An adapter's module names the runtimes that it runs, and what has to be known about them, in a literal
 `RUNTIMES` (:class:`Declared`); its class is the module's `ADAPTER`. The literal is read without importing the
 module, because many runtimes aren't installed, and those that are take seconds to import.
 """
@@ -27,7 +27,7 @@ class Declared:
     packages: tuple[str, ...]
     """Packages of the package index, any of which contains the runtime."""
     isolated: bool = False
-    """Whether it runs in an environment of its own, see `singleshot.export.environment`."""
+    """Whether it runs in its own environment, see `singleshot.export.environment`."""
     threads_are_final: bool = False
     """Whether its number of threads can be set only once in a process."""
     slow_to_prepare: bool = False
@@ -44,7 +44,7 @@ def _declared() -> dict[str, Declared]:
 
 
 def _literal(path: Path) -> Mapping[str, Any]:
-    """The `RUNTIMES` of a module; empty if it has none, as it is no adapter."""
+    """The `RUNTIMES` of a module; empty if it has none, because it isn't an adapter."""
     for statement in ast.parse(path.read_bytes()).body:
         match statement:
             case ast.Assign([ast.Name("RUNTIMES")], value):

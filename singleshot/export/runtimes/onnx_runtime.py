@@ -1,4 +1,4 @@
-"""onnxruntime, on the CPU or on a GPU with one of its other providers."""
+"""onnxruntime, on the CPU, or on a GPU with a different one of its providers."""
 
 import functools
 import os

@@ -49,7 +49,7 @@ class OpenVINO(Runtime):
         """Compile for these sizes only, with a request for each stream.
 
         Raises:
-            RuntimeError: OpenVINO chose another precision than it was asked for.
+            RuntimeError: OpenVINO chose a different precision from the one it was asked for.
         """
         graph = self._core.read_model(model.onnx)
         # Names before compilation: afterwards, an output has the names of all tensors that turned out to be

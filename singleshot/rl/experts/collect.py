@@ -134,7 +134,7 @@ class Draw(Iterator[Rollout]):
         return Rollout(number, episode, number in self.failed)
 
     def failures(self, used: Collection[int]) -> dict[str, Any]:
-        """What a dataset's card says of failed episodes, if the data have the rollouts `used`."""
+        """What a dataset's card says about failed episodes, if the data have the rollouts `used`."""
         return {
             "threshold": self.threshold,
             "played": self.played,

@@ -74,7 +74,7 @@ class Expert:
 
         Weights, states and hidden units are multiples of :data:`GRID`. In double precision, sums of their
         products are exact up to 2¹⁷, so a matrix product is the same number on every processor, whatever the
-        order, number of threads or fused operations of its sums. Only tanh rounds otherwise elsewhere, in
+        order, number of threads or fused operations of its sums. Only tanh rounds differently elsewhere, in
         its last bits; :mod:`~singleshot.rl.experts.collect` rounds these off.
         """
         x = _on_grid(observations)

@@ -1,4 +1,4 @@
-"""Light of a stylised frame: the original's brightness and contrast bound it.
+"""The light of a stylised frame, which the original's brightness and contrast bound.
 
 Instance normalisation makes every frame as bright and rich in contrast as any other. Left alone, a fade to
 black ends in grey, and the bars of a letterbox are grey and change with the picture between them.
@@ -23,7 +23,7 @@ def bounded(original: Frame, result: Frame) -> Frame:
     """The result with luma within the original's bounds, where it exceeds them; else as it is.
 
     All of it is scaled from its own range of luma to one within the original's, which is CONTRAST times as
-    wide. Then each pixel is darkened that is brighter than SHADOWS times what is around it in the original.
+    wide. Then each pixel that is brighter than SHADOWS times its surroundings in the original is darkened.
     A result that equals its original stays the same.
     """
     luma, own = grey(original), grey(result)

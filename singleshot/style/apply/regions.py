@@ -29,7 +29,7 @@ FACES_PX = 640
 """Long side at which faces are looked for, in pixels."""
 SURE = 0.7
 """Confidence from which something is a face. In 36 photos of COCO, 32 faces reach it, 17 of the 18 that look
-at the camera among them; what is no face reaches 0.62."""
+at the camera among them; what isn't a face reaches 0.62."""
 OVERLAP = 0.3
 """Share of two boxes' union from which they are of one face."""
 CELL_PX, BLOCK_PX = 4, 32
@@ -43,10 +43,10 @@ FEATHER = 0.2
 def read_mask(path: Path, *, invert: bool) -> str:
     """The mask in a picture file, for settings: the style goes where it is white, or black with `invert`.
 
-    Grey is a part of the style. What is transparent counts as black.
+    Grey is a part of the style. Transparent pixels count as black.
 
     Raises:
-        UserError: the file is missing or no picture.
+        UserError: the file is missing or not a picture.
     """
     grey = luma(read_rgb(path, background="black"))[0].numpy()
     height, width = grey.shape

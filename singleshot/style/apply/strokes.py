@@ -1,8 +1,8 @@
 """Strokes of a wanted size: a picture is stylised small and brought up again, with the original's edges.
 
 A network draws strokes of a certain number of pixels. In a photo of 12 megapixels they are so small that
-nothing but a tint is left. A picture that is stylised at `SIDE_PX` has the strokes of its preview, and what
-is fine in the photo is brought back by a guided filter (He and Sun 2015, "Fast guided filter"): around each
+nothing but a tint is left. A picture that is stylised at `SIDE_PX` has the strokes of its preview. A guided
+filter brings back the photo's fine details (He and Sun 2015, "Fast guided filter"): around each
 pixel, the stylised picture is a times the photo's luma plus b, with a and b found in the small picture.
 """
 
@@ -33,7 +33,7 @@ BAND_PX = 2**20
 def small_size(height: int, width: int, stroke: float | None) -> tuple[int, int]:
     """Height and width at which a picture is stylised for strokes of size `stroke`; never more than its own.
 
-    None is for strokes of the network's own size, in the whole picture.
+    None stands for strokes of the network's own size, in the whole picture.
     """
     scale = 1.0 if stroke is None else min(1.0, SIDE_PX / stroke / max(height, width))
     return (

@@ -1,4 +1,4 @@
-"""What is common to photos, paintings and weights: they come from somewhere, and a card says where."""
+"""What photos, paintings and weights have in common: they come from somewhere, and a card says where."""
 
 import json
 from collections.abc import Mapping

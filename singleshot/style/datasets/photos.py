@@ -96,7 +96,7 @@ class PhotoSet:
         """Batch number `step` (from 0) of a training: (batch_size, 3, size, size).
 
         The batch depends only on the arguments and the set, so that training can resume at any step without
-        the state of a sampler. Each epoch is another permutation of the photos; a batch may contain the end
+        the state of a sampler. Each epoch is a new permutation of the photos; a batch may contain the end
         of one epoch and the beginning of the next.
         """
         crops = []

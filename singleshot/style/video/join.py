@@ -1,4 +1,4 @@
-"""The join of a video's stylised segments, with all that the original has besides its frames."""
+"""Joining of a video's stylised segments, with all that the original has besides its frames."""
 
 import io
 import logging
@@ -40,10 +40,10 @@ def stylized_name(video: Path) -> str:
 
 
 def plan_tracks(source: Path, output: Path) -> Mapping[int, str | None]:
-    """How each stream of a video but its frames is written, by its index: copied (None) or by an encoder.
+    """How each stream of a video, except its frames, is written, by index: copied (None) or by an encoder.
 
-    Sound that a file of `output`'s suffix can't hold is encoded: PCM as PCM, other sound as AAC. That, and
-    what can't be written at all, is told in a line.
+    Sound that a file of `output`'s suffix can't hold is encoded: PCM as PCM, other sound as AAC. A line says
+    this, and what can't be written at all.
 
     Raises:
         UserError: such a file can't hold H.264.

@@ -1,4 +1,4 @@
-"""Videos, read frame by frame, with exact times, upright pixels and true colours, also from damaged files.
+"""Videos, read frame by frame, with exact times, upright pixels and true colours, even from damaged files.
 
 PyAV (FFmpeg) decodes them. OpenCV's `VideoCapture` gives times as doubles in milliseconds, can't seek to a
 frame by its timestamp, doesn't report damage, and turns a mirrored video by 180° instead of mirroring it.
@@ -199,7 +199,7 @@ def read_segment(path: Path, segment: Segment) -> Iterator[Frame]:
     damaged parts differently.
 
     Raises:
-        UserError: the file is no video, or not the one that the segment was planned for.
+        UserError: the file isn't a video, or isn't the one that the segment was planned for.
     """
     # QuickTime's palettes come with the first packet, which a seek leaves out.
     for seconds in SEEK_SECONDS if segment.start else (None,):
@@ -218,7 +218,7 @@ def open_video(path: Path) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a video file, and find the stream of pictures in it.
 
     Raises:
-        UserError: there is no such file, or it is no video.
+        UserError: there is no such file, or it isn't a video.
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; name a video")
@@ -264,8 +264,8 @@ def origin(container: InputContainer) -> Fraction:
 def demux(container: InputContainer, *streams: Stream) -> Iterator[Packet]:
     """Packets, of all streams by default, as far as the file can be read.
 
-    Where a clock starts anew, its packets go on after those before. All streams are read for that, so that
-    the times don't depend on which are asked for.
+    Where a clock starts anew, its packets continue after the earlier ones. All streams are read for that, so
+    that the times don't depend on which are asked for.
     """
     with suppress(av.FFmpegError):
         if not container.format.flags & RESTARTS:

@@ -61,7 +61,7 @@ class Stylizer:
     stylize: Callable[[Tensor], Tensor]
     """Function from frames (N, 3, H, W), uint8, to their stylised versions, of the same shape and type."""
     at_once: int = 1
-    """Number of calls that may run at once, each in a thread of its own."""
+    """Number of calls that may run at once, each in its own thread."""
 
 
 def torch_stylizer(network: TransformerNet, settings: StylizeSettings) -> Stylizer:
