@@ -284,11 +284,16 @@ class Chaos:
         started = time.monotonic()
         self._undisturbed.run(*SWEEP)
         self._quiet_s = QUIET * (time.monotonic() - started)
-        self._undisturbed.run(*VIDEO)
         self._results = self._undisturbed.results()
-        self._video = self._undisturbed.files(STYLIZED)
-        shutil.rmtree(self._undisturbed.path / STYLIZED)
         say(f"that took {self._quiet_s / QUIET:.0f} s; now runs are disturbed")
+
+    @functools.cached_property
+    def _video(self) -> Mapping[str, bytes]:
+        """The files of a film that was stylised undisturbed."""
+        self._undisturbed.run(*VIDEO)
+        files = self._undisturbed.files(STYLIZED)
+        shutil.rmtree(self._undisturbed.path / STYLIZED)
+        return files
 
     def disturb(self, kills: int) -> None:
         """Disturb run after run, until `kills` disturbances have hit."""
@@ -319,13 +324,13 @@ class Chaos:
                 self.tally.half_written += _half_written_on_s3(name)
 
     def _disturb_video(self, executor: str, most: int) -> None:
-        name = f"run-{self.tally.runs}"
+        name, wanted = f"run-{self.tally.runs}", self._video
         say(f"{name}: a video on {executor}")
         with self._copy(self._undisturbed, name, executor) as checkout:
             self._to_its_end(Run(checkout, VIDEO, {}), executor, most)
             found = checkout.files(STYLIZED)
-            self._compare(self._video, found)
-            self.tally.half_written += sorted(found.keys() - self._video.keys())
+            self._compare(wanted, found)
+            self.tally.half_written += sorted(found.keys() - wanted.keys())
 
     @contextlib.contextmanager
     def _copy(self, of: Checkout, name: str, executor: str) -> Iterator[Checkout]:

@@ -80,11 +80,12 @@ for cells in (export_cells, benchmark_cells):
 """
 
 
-@pytest.mark.parametrize("page", ["algorithm", "pruner", "runtime", "environment"])
-def test_a_file_of_ones_own_leaves_all_other_cells_alone(follow, working_tree, page):
-    edited = follow(page)
+def test_files_of_ones_own_leave_all_other_cells_alone(working_tree, tmp_path):
+    own = working_tree.copy(tmp_path / "own")
+    for page in ("algorithm", "pruner", "runtime", "environment"):
+        write_files(f"extending/{page}", own)
     found = []
-    for checkout in (edited, working_tree):  # whatever params.yaml the working tree has
+    for checkout in (own, working_tree):  # whatever params.yaml the working tree has
         checkout.run("python", "-m", "pipelines", "params", "profile=default")
         found.append(checkout.run("python", "-c", SOURCES))
     assert found[0] == found[1]
