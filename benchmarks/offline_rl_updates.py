@@ -14,14 +14,13 @@ import torch
 from benchmarks.command import positive, run_main
 from benchmarks.paired import heading, print_table, take_turns
 from pipelines.engine.run import keep_freed_memory
-from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, initial_networks, make_algorithm
 from singleshot.rl.algorithm import AlgorithmConfig
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.algorithms.iql import IQLConfig
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
-from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import LOCOMOTION, spaces_of
 from singleshot.rl.networks import Execution

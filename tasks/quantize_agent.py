@@ -9,8 +9,8 @@ from annotated_types import Ge, MinLen
 from singleshot.io.tables import write_csv
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
 from singleshot.job import Event, Job, Metrics, Progress, per_job
-from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, agent_of
+from singleshot.rl.data.replay import Randomness
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import Environments, EvaluationConfig, Score, play
 from singleshot.sparse.packed import ValuesName, pack, unpack

@@ -16,10 +16,9 @@ from torch import Tensor
 from singleshot.io.tables import write_csv
 from singleshot.job import Checkpoint, Event, Job, Metrics, Progress
 from singleshot.pruning.selection import Scope
-from singleshot.random_streams import Randomness
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, load_masks, make_algorithm
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig
-from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.episode import FILE as EPISODE
@@ -189,13 +188,11 @@ class Training:
             draw=int(params.reinitialize),
             execution=params.execution,
         )
-        self.environments = self._make_environments(params.evaluation) if params.environment.id else None
+        agents, episodes, cores = len(jobs), params.evaluation.episodes, torch.get_num_threads()
+        self.make_environments = functools.partial(Environments, params.environment, agents, cores=cores)
+        self.environments = self.make_environments(episodes) if params.environment.id else None
         self.timed_updates, self.seconds = 0, 0.0
         """Number of updates that this process made since the last evaluation, and the seconds they took."""
-
-    def _make_environments(self, evaluation: EvaluationConfig) -> Environments:
-        agents, cores = len(self.members), torch.get_num_threads()
-        return Environments(self.params.environment, agents, evaluation.episodes, cores)
 
     def restore(self, checkpoints: Sequence[bytes | None]) -> None:
         """Resume from the jobs' checkpoints, if they have any."""
@@ -225,7 +222,7 @@ class Training:
         stack, evaluation, last = self.stack, self.params.evaluation, self.stack.update == self.stack.updates
         if last and evaluation.final != evaluation:
             environments.close()
-            self.environments = environments = self._make_environments(evaluation.final)
+            self.environments = environments = self.make_environments(evaluation.final.episodes)
         # A stream for each seed and update: evaluating leaves the training's generators unchanged.
         seeds, device = stack.randomness.seeds, stack.randomness.device
         randomness = Randomness("evaluation", seeds, stack.update, device=device)

@@ -14,9 +14,9 @@ from torch import Tensor
 from singleshot.errors import UserError
 from singleshot.io.onnx_model import OnnxModel, load_onnx, unbatched_shapes
 from singleshot.io.tensor_file import reading
-from singleshot.random_streams import Randomness
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm
+from singleshot.rl.data.replay import Randomness
 from singleshot.rl.environments import Environment, environment_in_file
 from singleshot.rl.evaluation.play import Environments, play
 from singleshot.rl.networks import DenseNetwork

@@ -16,9 +16,8 @@ from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
 from singleshot.errors import UserError
-from singleshot.random_streams import Randomness
 from singleshot.registry import modules_of
-from singleshot.rl.data.replay import Batch
+from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import AnyNetwork, Architecture, Initialization, Units
 
 Loss = Callable[[AnyNetwork], Mapping[str, Tensor]]

@@ -8,10 +8,10 @@ import torch
 from singleshot.pruning.effective import on_paths
 from singleshot.pruning.masks import LayerCount, PruningConfig, count_layers, prune_networks
 from singleshot.pruning.pruner import Objective, ScoreFunction
-from singleshot.random_streams import Randomness, stream
+from singleshot.random_streams import stream
 from singleshot.rl.agents import AgentMasks, initial_networks, parts_of
 from singleshot.rl.algorithm import Algorithm, Loss
-from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.networks import Architecture, DenseNetwork, LayerTensors, total
 
 

@@ -45,7 +45,6 @@ from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.masks import LayerCount, PruningConfig, check_sparsity
 from singleshot.pruning.pruner import ScoreFunction, name_of
 from singleshot.pruning.variant import DENSE
-from singleshot.random_streams import Randomness
 from singleshot.rl import agents, pruning, shipped
 from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.agents import AgentSpec
@@ -53,7 +52,7 @@ from singleshot.rl.algorithm import algorithm_class
 from singleshot.rl.data.arrays import LARGEST, Doubts, check_each, check_steps, largest, numbers
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
-from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.data.transitions import ARRAYS, Transitions
 from singleshot.rl.environments import Environment, playing, spaces_of
 from singleshot.rl.evaluation.play import FIRST_EPISODE, evaluate

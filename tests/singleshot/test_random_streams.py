@@ -3,7 +3,8 @@ import zlib
 import numpy as np
 import torch
 
-from singleshot.random_streams import Randomness, stream
+from singleshot.random_streams import stream
+from singleshot.rl.data.replay import Randomness
 
 
 def test_purposes_seeds_and_counters_are_streams_of_their_own():

@@ -13,12 +13,12 @@ from singleshot.errors import UserError
 from singleshot.job import Checkpoint, Job, Metrics, Progress
 from singleshot.pruning import dynamic
 from singleshot.pruning.masks import PruningConfig
-from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, load_agent, parts_of
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.algorithms.iql import IQLConfig
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
+from singleshot.rl.data.replay import Randomness
 from singleshot.rl.environments import LOCOMOTION
 from singleshot.rl.evaluation.episode import load_episode
 from singleshot.rl.evaluation.play import Environments, EvaluationConfig, play

@@ -18,10 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from singleshot.random_streams import Randomness
 from singleshot.rl.actor_critic import ACTOR, ActorPolicy, act, actor_mlp
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
-from singleshot.rl.data.replay import Batch
+from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import (
     MLP,
     AnyNetwork,

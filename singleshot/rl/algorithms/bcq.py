@@ -15,11 +15,10 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
-from singleshot.random_streams import Randomness
 from singleshot.rl.actor_critic import ACTOR, Q1, Q2, critic_architecture, q, td_loss
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
 from singleshot.rl.algorithms.bc import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
-from singleshot.rl.data.replay import Batch
+from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, Differentiated, SparseNetwork, Units, mlp
 
 Z_LIMIT = 0.5

@@ -20,7 +20,6 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
-from singleshot.random_streams import Randomness
 from singleshot.rl.actor_critic import (
     ACTOR,
     ActorPolicy,
@@ -31,7 +30,7 @@ from singleshot.rl.actor_critic import (
     td_loss,
 )
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Schedule
-from singleshot.rl.data.replay import Batch
+from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 
 V = ("v.0", "v.1", "v.2")

@@ -13,7 +13,6 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor
 
-from singleshot.random_streams import Randomness
 from singleshot.rl.actor_critic import (
     ACTOR,
     Q1,
@@ -26,7 +25,7 @@ from singleshot.rl.actor_critic import (
     td_loss,
 )
 from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron
-from singleshot.rl.data.replay import Batch
+from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import AnyNetwork, Architecture
 
 

@@ -1,15 +1,59 @@
-"""A dataset on the training device, and minibatches that are drawn uniformly from it."""
+"""A dataset on the training device, and what K agents draw at random: minibatches of it, and noise."""
 
-from collections.abc import Collection, Sequence
+import functools
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from singleshot.random_streams import Randomness
+from singleshot.random_streams import stream
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.networks import DenseNetwork, from_parameters
+
+
+class Randomness:
+    """Random numbers for K agents, drawn once per distinct seed and handed to every agent with that seed.
+
+    So an agent sees exactly the same numbers in a stack as it does alone. Numbers are drawn on `device`,
+    where they are used: every CPU gives the same numbers, a GPU gives others.
+    """
+
+    def __init__(self, purpose: str, seeds: Sequence[int], *counters: int, device: str = "cpu") -> None:
+        self.purpose = purpose
+        self.seeds = tuple(seeds)
+        self.device = device
+        self.generators = {
+            seed: stream(purpose, seed, *counters, device=device) for seed in dict.fromkeys(seeds)
+        }
+        position = {seed: i for i, seed in enumerate(self.generators)}
+        self._agents = torch.tensor([position[seed] for seed in seeds], device=device)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers, (K, *shape)."""
+        return self._share(functools.partial(torch.randn, shape))
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        """Integers in [0, high), (K, *shape)."""
+        return self._share(functools.partial(torch.randint, high, shape))
+
+    def restore(self, seed: int, state: Tensor, *counters: int) -> None:
+        """Continue the generator of `seed` from its `state`.
+
+        A state from another kind of device can't be used. The generator then begins the stream of `counters`.
+        """
+        generator = self.generators[seed]
+        if state.shape == generator.get_state().shape:
+            generator.set_state(state)
+        else:
+            generator.manual_seed(stream(self.purpose, seed, *counters).initial_seed())
+
+    def _share(self, draw: Callable[..., Tensor]) -> Tensor:
+        draws = [draw(generator=own, device=self.device) for own in self.generators.values()]
+        if len(draws) == 1:
+            return draws[0].expand(len(self.seeds), *draws[0].shape)
+        return torch.stack(draws)[self._agents]
 
 
 @dataclass(frozen=True)

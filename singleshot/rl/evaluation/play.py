@@ -11,11 +11,10 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError
-from singleshot.random_streams import Randomness
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.agents import Agent
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.data.replay import Normalizer, ReplayBuffer
+from singleshot.rl.data.replay import Normalizer, Randomness, ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
 from singleshot.rl.environments import Environment, bounds_of
 from singleshot.rl.evaluation.episode import PlayedEpisode, Share, Step, serve

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 from torch.optim.adam import adam
 
-from singleshot.random_streams import Randomness
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.data.replay import Batch
+from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import (
     AnyNetwork,
     DenseNetwork,

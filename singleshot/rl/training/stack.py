@@ -16,7 +16,7 @@ from singleshot.pruning.dynamic import METHODS, Change, changes
 from singleshot.pruning.pruner import of_layers
 from singleshot.pruning.selection import Scope
 from singleshot.pruning.variant import DENSE, SMALL
-from singleshot.random_streams import Randomness, stream
+from singleshot.random_streams import stream
 from singleshot.rl.agents import (
     Agent,
     AgentMasks,
@@ -26,7 +26,7 @@ from singleshot.rl.agents import (
     parts_of,
 )
 from singleshot.rl.algorithm import Algorithm
-from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.networks import DenseNetwork, Execution, LayerTensors
 from singleshot.rl.training.learner import Learner
 

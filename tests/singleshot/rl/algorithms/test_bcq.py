@@ -8,11 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
-from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.training.learner import Learner
 
 

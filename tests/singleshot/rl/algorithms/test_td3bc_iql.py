@@ -9,12 +9,11 @@ import torch
 from torch import nn
 from torch.distributions import Independent, Normal
 
-from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.iql import IQLConfig
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
-from singleshot.rl.data.replay import Batch, ReplayBuffer
+from singleshot.rl.data.replay import Batch, Randomness, ReplayBuffer
 from singleshot.rl.training.learner import Learner
 
 STATE, ACTION, BATCH = 11, 3, 256

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from singleshot.random_streams import Randomness
-from singleshot.rl.data.replay import Normalizer, ReplayBuffer
+from singleshot.rl.data.replay import Normalizer, Randomness, ReplayBuffer
 from singleshot.rl.networks import initialize, mlp
 
 

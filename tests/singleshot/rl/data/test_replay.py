@@ -3,8 +3,7 @@ from dataclasses import astuple, replace
 import pytest
 import torch
 
-from singleshot.random_streams import Randomness
-from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.replay import Randomness, ReplayBuffer
 
 SEEDS = [0, 1, 0]
 

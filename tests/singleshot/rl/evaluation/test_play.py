@@ -5,9 +5,9 @@ import torch
 from gymnasium.envs.mujoco.hopper_v5 import HopperEnv
 
 from singleshot.errors import UserError
-from singleshot.random_streams import Randomness
 from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks, make_algorithm
 from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.data.replay import Randomness
 from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
 from singleshot.rl.evaluation.play import (
     FIRST_EPISODE,

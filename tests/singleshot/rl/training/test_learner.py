@@ -2,11 +2,10 @@ import pytest
 import torch
 
 from singleshot.errors import UserError
-from singleshot.random_streams import Randomness
 from singleshot.rl.agents import AgentSpec, initial_networks, layers_of, make_algorithm
 from singleshot.rl.algorithm import algorithm_class
 from singleshot.rl.algorithms.bc import BCConfig
-from singleshot.rl.data.replay import ReplayBuffer
+from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.networks import SparseNetwork
 from singleshot.rl.training.learner import Learner
 
