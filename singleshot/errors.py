@@ -1,7 +1,8 @@
 """The error for mistakes that users can correct, and a test for out-of-memory errors."""
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from singleshot.secrets import without_secrets
@@ -45,6 +46,22 @@ def must_be(wanted: str, right: bool, **argument: Any) -> None:
 def in_a_line(error: BaseException) -> str:
     """An error's type and message without line breaks."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
+@contextlib.contextmanager
+def explained(
+    what: str, fix: str, kinds: type[Exception] | tuple[type[Exception], ...] = Exception
+) -> Iterator[None]:
+    """Turn an error in the context into a UserError: `what (the error); fix`.
+
+    Files may say anything, so no list of what reading them raises (KeyError, RecursionError, …) is complete.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except kinds as error:
+        raise UserError(f"{what} ({in_a_line(error)}); {fix}") from error
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:

@@ -16,7 +16,7 @@ from annotated_types import Ge, MinLen
 from numpy.typing import NDArray
 from torch import Tensor
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.export.timing import time_calls
 from singleshot.io.images import read_rgb
 from singleshot.io.tables import write_csv
@@ -168,12 +168,8 @@ def _load_network(job: Job) -> tuple[TransformerNet, ModelCard, JohnsonConfig]:
     network, card = load_model(path)
     if card.style_sha256 != hashlib.sha256(painting.read_bytes()).hexdigest():
         raise UserError(f"{path}: trained on another painting than {painting}; train the style again")
-    try:
+    with explained(f"{path}: its card doesn't say how it was trained", "train it again"):
         training = JohnsonConfig(**card.settings["johnson"])
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f"{path}: its card doesn't say how it was trained ({error}); train it again"
-        ) from error
     return network.to(job.device), card, training
 
 

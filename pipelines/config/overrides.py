@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained
 
 
 def read_yaml(path: Path, fix: str) -> Any:
@@ -19,13 +19,9 @@ def read_yaml(path: Path, fix: str) -> Any:
     Raises:
         UserError: the file can't be read, a key has no value, or a value only refers to another.
     """
-    try:
+    with explained(f"{path}: can't be read", fix):
         refuse_references(path, also_keys=True)
         return OmegaConf.to_container(OmegaConf.load(path), throw_on_missing=True)
-    except UserError:
-        raise
-    except Exception as error:  # from YAML, OmegaConf, or Python: OSError, UnicodeDecodeError, RecursionError
-        raise UserError(f"{path}: {in_a_line(error)}; {fix}") from error
 
 
 def refuse_references(path: Path, *, also_keys: bool = False) -> None:

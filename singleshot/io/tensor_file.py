@@ -9,7 +9,7 @@ from typing import Any
 import safetensors
 from torch import Tensor
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,6 @@ def read_metadata(path: Path) -> Mapping[str, str]:
 
 
 @contextlib.contextmanager
-def reading(path: Path, kind: str, fix: str) -> Iterator[None]:
-    """Turn any error about a file's content into a UserError, which says that the file is not `kind`.
-
-    Metadata may say anything, so no list of exceptions (KeyError, TypeError, RecursionError, …) is complete.
-    """
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{path}: not {kind} ({in_a_line(error)}); {fix}") from error
-
-
-@contextlib.contextmanager
 def writing(path: str | Path, example: str) -> Iterator[Path]:
     """The path of a file that is to be written in this context; its folder is made.
 
@@ -61,11 +47,9 @@ def writing(path: str | Path, example: str) -> Iterator[Path]:
     file = Path(path)
     if file.is_dir():
         raise UserError(f"{file}: a folder; give the path of a file, e.g. {file / example}")
-    try:
+    with explained(f"{file}: can't be written", "give another path", (OSError, safetensors.SafetensorError)):
         file.parent.mkdir(parents=True, exist_ok=True)
         yield file
-    except (OSError, safetensors.SafetensorError) as error:
-        raise UserError(f"{file}: can't be written ({in_a_line(error)}); give another path") from error
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.errors import UserError, in_a_line, must_be
+from singleshot.errors import UserError, explained, must_be
 
 WRAPPERS = "_orig_mod", "module", "_checkpoint_wrapped_module"
 """What `torch.compile`, DDP and activation checkpointing put before a parameter's name."""
@@ -212,9 +212,7 @@ def _sharded(name: str, pruned: Tensor, like: Any) -> Tensor:
     """This process's part of a mask, for a parameter of which each process has a part."""
     from torch.distributed.tensor import distribute_tensor
 
-    try:
+    with explained(f"the mask of {name} can't be sharded", "shard the parameter in another way"):
         # No process sends another its mask: each has all of it.
         shards = distribute_tensor(pruned, like.device_mesh, like.placements, src_data_rank=None)
         return shards.to_local()
-    except Exception as error:
-        raise UserError(f"the mask of {name} can't be sharded as it is: {in_a_line(error)}") from error

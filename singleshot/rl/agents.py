@@ -12,8 +12,8 @@ from annotated_types import Ge, Lt
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from singleshot.errors import UserError
-from singleshot.io.tensor_file import TensorFile, read_tensor_file, reading
+from singleshot.errors import UserError, explained
+from singleshot.io.tensor_file import TensorFile, read_tensor_file
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.pruner import Parts, of_layers
 from singleshot.pruning.variant import DENSE, SMALL, variant_name
@@ -167,7 +167,7 @@ def load_agent(path: Path) -> Agent:
     """
     path = path / AGENT_FILE if path.is_dir() else path
     file = read_model(path, AGENT_FIX)
-    with reading(path, f"an agent's {AGENT_FILE}", AGENT_FIX):
+    with explained(f"{path}: not an agent's {AGENT_FILE}", AGENT_FIX):
         return agent_of(file)
 
 

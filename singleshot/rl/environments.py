@@ -4,8 +4,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -17,7 +17,7 @@ from gymnasium.wrappers import RescaleAction
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from singleshot.errors import UserError, in_a_line, must_be, shown
+from singleshot.errors import UserError, explained, in_a_line, must_be, shown
 from singleshot.rl.actions import ActionBounds
 
 try:
@@ -182,13 +182,10 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
         arguments["max_episode_steps"] = environment.time_limit
     if render_mode:  # an environment without pictures need not take this argument
         arguments["render_mode"] = render_mode
-    try:
+    by = f"gymnasium {gymnasium.__version__} and mujoco {mujoco.__version__}"
+    fix = "correct its id or kwargs, or install what it needs"
+    with explained(f"environment {environment.id} can't be made with {by}", fix):
         made: Env = gymnasium.make(environment.id, **arguments)
-    except Exception as error:  # from Gymnasium, from an import, or from the environment itself
-        raise UserError(
-            f"environment {environment.id} can't be made with gymnasium {gymnasium.__version__} and mujoco "
-            f"{mujoco.__version__} ({in_a_line(error)}); correct its id or kwargs, or install what it needs"
-        ) from error
     flatten = "wrap it, e.g. in gymnasium.wrappers.FlattenObservation"
     for name, space, fix in (
         ("observations", made.observation_space, f"agents read flat vectors; {flatten}"),
@@ -205,16 +202,10 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
     return RescaleAction(made, np.float32(-1), np.float32(1))
 
 
-@contextmanager
-def playing(environment: object) -> Iterator[None]:
+def playing(environment: object) -> AbstractContextManager[None]:
     """Raise a :class:`UserError` where an environment fails, or doesn't return what Gymnasium's do."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:
-        fix = "see what reset and step of a gymnasium.Env have to return"
-        raise UserError(f"environment {environment} failed ({in_a_line(error)}); {fix}") from error
+    fix = "see what reset and step of a gymnasium.Env have to return"
+    return explained(f"environment {environment} failed", fix)
 
 
 def bounds_of(made: Env) -> ActionBounds:

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
 
 ValuesName = Literal["raw", "exponents", "fp16", "int8"]
@@ -130,7 +130,7 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
     start = len(MAGIC) + _DIGEST_BYTES
     if data[len(MAGIC) : start] != _digest(data[start:]):
         raise UserError("its checksum doesn't match, so it is damaged; pack the model again")
-    try:
+    with explained("not what `pack` writes", "pack the model again"):  # a header may say anything
         at = start + _LENGTH.size
         (length,) = _LENGTH.unpack(data[start:at])
         header_bytes = at + length
@@ -152,10 +152,6 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
             raise ValueError("it has another length than its header says")
         shown = tuple(part for part in parts if part.name not in masks)
         return Contents(TensorFile(tensors, header["metadata"]), header["values"], shown, header_bytes)
-    except UserError:
-        raise
-    except Exception as error:  # even with the right checksum, a header may say anything
-        raise UserError(f"not what `pack` writes ({in_a_line(error)}); pack the model again") from error
 
 
 def read_packed(path: Path, most: int | None = None) -> Contents:

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from singleshot.errors import UserError
-from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.errors import UserError, explained
+from singleshot.io.tensor_file import read_tensor_file
 
 BackboneName = Literal["vgg16", "vgg19", "alexnet"]
 Pooling = Literal["max", "average"]
@@ -115,7 +115,7 @@ def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
     """
     fix = "fetch the weights again"
     file = read_tensor_file(path, fix)
-    with reading(path, "the weights of a backbone", fix):
+    with explained(f"{path}: not the weights of a backbone", fix):
         tensors = file.tensors
         architecture = {str(name): name for name in STYLE_LAYERS}[file.metadata["architecture"]]
         names = sorted((key for key in tensors if key.endswith(".weight")), key=_position)

@@ -9,9 +9,8 @@ from typing import Any
 import safetensors.torch
 import torch
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.folders import MODEL
-from singleshot.io.tensor_file import reading
 from singleshot.sparse.packed import read_model
 from singleshot.style.transformer_net import TransformerNet
 
@@ -66,7 +65,7 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     if not path.is_file():
         raise UserError(f"{path}: no such file; {_styles_beside(path)}; {fix}")
     file = read_model(path, fix)
-    with reading(path, "a style's model", fix):
+    with explained(f"{path}: not a style's model", fix):
         header = json.loads(file.metadata["style_model"])
         with torch.device("meta"):  # a header may claim any width; on `meta`, none takes memory
             network = TransformerNet(header.pop("width"))

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from singleshot.errors import UserError
+from singleshot.errors import explained
 from singleshot.io.tables import columns_of
 
 if TYPE_CHECKING:
@@ -80,10 +80,8 @@ class Results:
         path = self.files.get(source.path)
         if path is None or not path.read_bytes().strip():
             return pandas.DataFrame(columns=source.columns)
-        try:
+        with explained(f"{source.path}: not CSV", "make it again with `dvc repro -f`", ValueError):
             return pandas.read_csv(path)
-        except ValueError as error:
-            raise UserError(f"{source.path}: {error}; make it again with `dvc repro -f`") from error
 
     def find(self, pattern: str) -> dict[str, Path]:
         """The files whose path matches `pattern`, sorted by path. A `*` matches no slash."""
@@ -97,8 +95,6 @@ class Results:
         """
         found = []
         for name, path in self.find(pattern).items():
-            try:
+            with explained(f"{name}: not JSON", "remove it, then run `dvc repro`", ValueError):
                 found.append(json.loads(path.read_text("utf-8")))
-            except ValueError as error:
-                raise UserError(f"{name}: not JSON ({error}); remove it, then run `dvc repro`") from error
         return found

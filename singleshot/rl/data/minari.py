@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from minari.data_collector import EpisodeBuffer
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained
 from singleshot.rl.data.arrays import Doubts, check_steps, open_hdf5
 from singleshot.rl.data.transitions import Episode, Recording, from_episodes
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
@@ -71,7 +71,8 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
     """
     doubts, spaces = Doubts(directory), known_spaces(environment)
     data = _data_folder(directory)
-    try:
+    fix = f"give a copy that Minari {minari.__version__} reads"
+    with explained(f"{directory}: Minari can't read it", fix):
         # Where metadata have no spaces, Minari would import the module of the environment that they name.
         metadata = json.loads((data / METADATA).read_text("utf-8"))
         if not {"observation_space", "action_space"} <= metadata.keys():
@@ -87,13 +88,6 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
             for recorded in dataset
         ]
         loaded = from_episodes(episodes)
-    except UserError:
-        raise
-    except Exception as error:  # Minari checks little, so damaged files may raise any exception
-        raise UserError(
-            f"{directory}: Minari can't read it ({in_a_line(error)}); give a copy that Minari "
-            f"{minari.__version__} reads"
-        ) from error
     read = loaded.transitions
     doubts.check_rows(read.observations, read.actions, read.rewards, read.terminals, known=spaces is not None)
     actions, bounds = doubts.unit_actions(read.actions, spaces)
@@ -173,15 +167,10 @@ def fetch_minari(dataset_id: str, directory: Path) -> Path:
     Raises:
         UserError: the id is unknown, there is no network, or the remote's client is not installed.
     """
-    with _datasets_path(directory):
-        try:
-            minari.download_dataset(dataset_id)
-        except Exception as error:  # each remote's client raises its own: httpx's, requests', google's
-            raise UserError(
-                f"Minari dataset {dataset_id!r}: neither a directory here nor available "
-                f"({in_a_line(error)}). `minari list remote` shows what is; check the network, or use "
-                "data.source: expert"
-            ) from error
+    what = f"Minari dataset {dataset_id!r}: neither a directory here nor available"
+    fix = "`minari list remote` shows what is; check the network, or use data.source: expert"
+    with _datasets_path(directory), explained(what, fix):
+        minari.download_dataset(dataset_id)
     return directory / dataset_id
 
 

@@ -12,9 +12,9 @@ from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.addresses import check_address
-from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.io.tensor_file import read_tensor_file
 from singleshot.rl.actions import TOLERANCE, ActionBounds
 from singleshot.rl.data.arrays import check_values, largest
 from singleshot.rl.environments import Spaces
@@ -138,7 +138,7 @@ class Transitions:
             UserError: the file is missing, truncated, lacks a field, or fails the check.
         """
         file = read_tensor_file(path)
-        with reading(path, "transitions", "make it again"):
+        with explained(f"{path}: not transitions", "make it again"):
             arrays = [file.tensors[name].numpy() for name in ARRAYS]
             bounds = TypeAdapter(ActionBounds | None).validate_json(file.metadata.get("bounds", "null"))
             return cls.cast(*arrays, bounds=bounds).check(path)

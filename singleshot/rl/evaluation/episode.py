@@ -16,7 +16,8 @@ import safetensors.numpy
 from gymnasium.envs.mujoco import MujocoEnv
 from numpy.typing import NDArray
 
-from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.errors import explained
+from singleshot.io.tensor_file import read_tensor_file
 from singleshot.rl.environments import Env, Environment, environment_in_file, make_environment, playing
 
 FILE = "episode.safetensors"
@@ -65,7 +66,7 @@ def load_episode(path: Path) -> PlayedEpisode:
     """
     fix = "make it again"
     file = read_tensor_file(path, fix)
-    with reading(path, "an agent's episode", fix):
+    with explained(f"{path}: not an agent's episode", fix):
         description = json.loads(file.metadata["episode"])
         positions, rewards = (file.tensors[name].numpy() for name in ("positions", "rewards"))
         environment = environment_in_file(description["environment"]) or Environment(None)

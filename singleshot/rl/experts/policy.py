@@ -12,7 +12,8 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from singleshot.io.tensor_file import read_tensor_file, reading
+from singleshot.errors import explained
+from singleshot.io.tensor_file import read_tensor_file
 from singleshot.rl.environments import LOCOMOTION
 
 ACTION_NOISE = 0.1
@@ -124,7 +125,7 @@ def load_expert(path: Path) -> Expert:
     """
     fix = "get it again with `git checkout` or train it with `python -m experts.train`"
     file = read_tensor_file(path, fix)
-    with reading(path, "an expert policy", fix):
+    with explained(f"{path}: not an expert policy", fix):
         arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}
         header = json.loads(file.metadata["card"])
         functions = {name: header.pop(name) for name in FUNCTIONS}

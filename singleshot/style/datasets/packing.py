@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained, in_a_line
 from singleshot.io.addresses import check_address
 from singleshot.io.download import local_or_cached
 from singleshot.io.images import NamedBytes, encode_jpeg, picture_suffixes, read_rgb
@@ -203,9 +203,7 @@ def _zip(config: PhotosConfig, inputs: Mapping[str, Path]) -> _Source:
     url = str(config.path)
     file, origin, sha256 = local_or_cached(inputs.get("zip"), url, config.sha256, "the path of the photos")
     licences = {"*": COCO_LICENCES} if "cocodataset.org" in url else {}
-    try:
+    with explained(f"{file}: not a zip, or an incomplete one", "give a whole one"):
         archive = zipfile.ZipFile(file)
-    except Exception as error:  # damaged bytes: BadZipFile, UnicodeDecodeError, NotImplementedError, …
-        raise UserError(f"{file}: not a zip, or an incomplete one; give a whole one") from error
     files = {path: partial(read_zipped, archive, path) for path in archive.namelist()}
     return _Source(origin, files, licences, sha256)

