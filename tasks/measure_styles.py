@@ -6,7 +6,7 @@ The report calls Gatys et al.'s optimisation Version 1, and networks after Johns
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import islice, product
 from typing import Annotated
 
@@ -24,7 +24,7 @@ from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.style.apply.stylize import StylizeSettings, stylize
 from singleshot.style.backbones import BackboneName, load_backbone
 from singleshot.style.datasets.photos import PhotoSet
-from singleshot.style.evaluation.evaluator import Evaluator, JudgedPicture, PictureScores, mean_scores
+from singleshot.style.evaluation.evaluator import Evaluator, JudgedPicture, PictureScores
 from singleshot.style.evaluation.warping_error import warping_error
 from singleshot.style.gatys import LBFGS_HISTORY, GatysConfig, Iterate, optimize
 from singleshot.style.johnson import JohnsonConfig
@@ -235,7 +235,8 @@ def _video_row(job: Job, evaluator: Evaluator, clip: str) -> QualityRow:
         tensors = (torch.from_numpy(pixels).permute(2, 0, 1).float() / 255 for pixels in pair)
         frame, stylized_frame = map(evaluator.represent, tensors)
         scores.append(evaluator.scores(stylized_frame, frame))
-    return QualityRow(params.style, "johnson", clip, mean_scores(scores), flicker.relative)
+    means = PictureScores(*np.mean([astuple(each) for each in scores], axis=0).tolist())
+    return QualityRow(params.style, "johnson", clip, means, flicker.relative)
 
 
 def _means(rows: Sequence[QualityRow]) -> dict[str, float]:

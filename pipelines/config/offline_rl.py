@@ -15,7 +15,7 @@ from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.masks import PruningConfig
 from singleshot.pruning.variant import DENSE, SMALL
 from singleshot.rl.agents import AgentSpec
-from singleshot.rl.algorithm import AlgorithmConfig, algorithm_class, algorithm_names, module_of
+from singleshot.rl.algorithm import ALGORITHMS, AlgorithmConfig, algorithm_class, module_of
 from singleshot.rl.data.transitions import DataConfig
 from singleshot.rl.environments import Environment
 from singleshot.rl.evaluation.play import EvaluationConfig
@@ -76,7 +76,7 @@ class OfEachAlgorithm:
     @property
     def types(self) -> dict[str, type]:
         """The type of each entry."""
-        return {name: self.config_type(name) for name in algorithm_names()}
+        return {name: self.config_type(name) for name in ALGORITHMS}
 
     def __get_pydantic_core_schema__(self, _: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
         entries = {

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le, MinLen
 
 from singleshot.errors import UserError
+from singleshot.style import shipped
 from singleshot.style.apply.stylize import StylizeSettings
 from singleshot.style.backbones import BackboneName
 from singleshot.style.datasets.fetch_weights import NormalizationConfig
@@ -19,7 +20,6 @@ from singleshot.style.gatys import GatysConfig, OptimizerName
 from singleshot.style.johnson import JohnsonConfig, TrainStyleParams
 from singleshot.style.losses import Criterion
 from singleshot.style.precision import Precision
-from singleshot.style.shipped import path_of
 from singleshot.style.start import START, START_WIDTH
 from tasks.measure_styles import QualityConfig, SpeedConfig
 from tasks.stylize import LargeConfig
@@ -166,7 +166,7 @@ class StyleConfig:
         if not self.training.start:
             return {}
         drawn = self.paintings.sources[style].source == DRAWN
-        return {"start": (path_of(style) if drawn else None) or START}
+        return {"start": shipped.FILES.get(style, START) if drawn else START}
 
     def transfers(self) -> Iterator[TransferParams]:
         """The pictures that are optimised (sections V.B, V.C, V.D and VI.A of the report)."""

@@ -355,10 +355,6 @@ def database_file(uri: str) -> Path | None:
     return Path(uri.removeprefix(SQLITE).partition("?")[0]) if uri.startswith(SQLITE) else None
 
 
-def _artifacts_of(database: Path) -> str:
-    return (database.resolve().parent / ARTIFACTS).as_uri()
-
-
 def _is_elsewhere(location: str, here: str) -> bool:
     return location.startswith("file://") and location.endswith(f"/{ARTIFACTS}") and location != here
 
@@ -409,7 +405,7 @@ def _open_experiment(
     name = experiment_name(config, stage)
     # A server has its own place for artifacts; with SQLite, `mlartifacts/` beside the database.
     database = database_file(uri)
-    location = _artifacts_of(database) if database else None
+    location = (database.resolve().parent / ARTIFACTS).as_uri() if database else None
     experiment = client.get_experiment_by_name(name)
     if experiment and location and _is_elsewhere(experiment.artifact_location, location):
         # The checkout was moved or copied, and MLflow would write where it was: addresses are absolute.

@@ -191,7 +191,7 @@ def evaluate(
     must_be_new(video, "--video", ".mp4")
     from singleshot.rl import shipped
 
-    if not (file := shipped.path_of(agent) or Path(agent)).exists():
+    if not (file := shipped.FILES.get(agent, Path(agent))).exists():
         fix = did_you_mean(agent.lower(), shipped.FILES, f"shipped is {', '.join(shipped.FILES)}")
         raise UserError(f"{agent}: no such file or folder; {fix}")
     from singleshot.rl.agents import load_agent

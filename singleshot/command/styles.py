@@ -26,7 +26,7 @@ def list_styles() -> None:
     files = style_files()
     for name, file in sorted(files.items()):
         hides = ", which hides the one of the package" if name in shipped.FILES else ""
-        where = "comes with the package" if shipped.path_of(name) == file else f"{file}{hides}"
+        where = "comes with the package" if shipped.FILES.get(name) == file else f"{file}{hides}"
         print(f"{name:{max(map(len, files))}}  {where}")
 
 

@@ -1,12 +1,11 @@
 """Folders: of networks in the working directory, and of what the user's account keeps for all checkouts."""
 
-import errno
-import os
+import tempfile
 from pathlib import Path
 
 import platformdirs
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import explained
 
 TRAINED = Path("models/styles")
 """Networks of styles that the pipeline has trained, in the working directory as those below."""
@@ -24,14 +23,8 @@ def user_cache(*names: str) -> Path:
     Raises:
         UserError: it can't be made or written to.
     """
-    try:
-        directory = platformdirs.user_cache_path("singleshot").joinpath(*names)
+    with explained("a cache can't be kept", "set XDG_CACHE_HOME to a writable directory"):
+        directory = platformdirs.user_cache_path("singleshot").joinpath(*names)  # if there is a home folder
         directory.mkdir(parents=True, exist_ok=True)
-        if not os.access(directory, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(directory))
-    except OSError as error:
-        why = f"{error.filename}: {error.strerror}"
-        raise UserError(f"{why}; set XDG_CACHE_HOME to a writable directory") from None
-    except RuntimeError as error:  # this user has no home folder
-        raise UserError(f"{in_a_line(error)}; set XDG_CACHE_HOME to a writable directory") from None
-    return directory
+        with tempfile.TemporaryFile(dir=directory):
+            return directory

@@ -131,9 +131,8 @@ class Algorithm(ABC):
         """One agent's policy as a plain module to export, which computes the same as :meth:`act`."""
 
 
-def algorithm_names() -> tuple[str, ...]:
-    """Names of all algorithms, sorted."""
-    return tuple(modules_of("singleshot.rl.algorithms"))
+ALGORITHMS = modules_of("singleshot.rl.algorithms")
+"""The modules of all algorithms, by name."""
 
 
 def module_of(name: str) -> str:
@@ -142,10 +141,9 @@ def module_of(name: str) -> str:
     Raises:
         UserError: there is no such algorithm.
     """
-    known = modules_of("singleshot.rl.algorithms")
-    if name not in known:
-        raise UserError(f"no algorithm {name!r}; known are {', '.join(known)}")
-    return known[name]
+    if name not in ALGORITHMS:
+        raise UserError(f"no algorithm {name!r}; known are {', '.join(ALGORITHMS)}")
+    return ALGORITHMS[name]
 
 
 def algorithm_class(name: str) -> type[Algorithm]:

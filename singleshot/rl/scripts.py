@@ -533,7 +533,7 @@ class IQL(TrainableAgent):
 def _read(
     path: str | Path, seed: Seed, device: str | torch.device
 ) -> tuple[agents.Agent, Seed, str | torch.device]:
-    return agents.load_agent(shipped.path_of(str(path)) or Path(path)), seed, device
+    return agents.load_agent(shipped.FILES.get(str(path), Path(path))), seed, device
 
 
 def _device(name: str | torch.device) -> str:

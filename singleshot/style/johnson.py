@@ -17,7 +17,7 @@ from torch.nn import functional
 from singleshot.io.images import read_rgb
 from singleshot.random_streams import stream
 from singleshot.style.backbones import load_backbone
-from singleshot.style.losses import levels, levels_loss
+from singleshot.style.losses import levels_loss
 from singleshot.style.perceptual_loss import LossNetwork, LossWeights, PerceptualLoss
 from singleshot.style.precision import Precision, autocast, channels_last
 from singleshot.style.start import started_network, widened
@@ -114,15 +114,6 @@ def open_loss(
     network = LossNetwork(load_backbone(inputs["backbone"]).to(device), dtype)
     painting = read_rgb(inputs["painting"], short_side=config.style_px)
     return PerceptualLoss(network, network.grams(painting), config.loss_weights)
-
-
-def open_levels(inputs: Mapping[str, Path], config: JohnsonConfig) -> Tensor:
-    """The levels of the file `painting`, for :class:`Trainer`, on the CPU.
-
-    Raises:
-        UserError: the file is missing or damaged.
-    """
-    return levels(read_rgb(inputs["painting"], short_side=config.style_px)[None])
 
 
 class Trainer:

@@ -63,7 +63,9 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     path = path / MODEL if path.is_dir() else path
     fix = f"give a style's {MODEL} or the folder that holds it"
     if not path.is_file():
-        raise UserError(f"{path}: no such file; {_styles_beside(path)}; {fix}")
+        styles = sorted(file.parent.name for file in path.parent.parent.glob(f"*/{path.name}"))
+        there = f"there are {', '.join(styles)}" if styles else f"{path.parent.parent} has no style yet"
+        raise UserError(f"{path}: no such file; {there}; {fix}")
     file = read_model(path, fix)
     with explained(f"{path}: not a style's model", fix):
         header = json.loads(file.metadata["style_model"])
@@ -74,9 +76,3 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
     if not all(tensor.isfinite().all() for tensor in file.tensors.values()):
         raise UserError(f"{path}: holds NaN or infinity; {fix}")
     return network.eval(), card
-
-
-def _styles_beside(path: Path) -> str:
-    """Say which styles have such a file, if each style has its own directory."""
-    styles = sorted(file.parent.name for file in path.parent.parent.glob(f"*/{path.name}"))
-    return f"there are {', '.join(styles)}" if styles else f"{path.parent.parent} has no style yet"

@@ -76,7 +76,7 @@ class LossWeights:
 
     content: float
     style: float
-    """Factor of the style term, in units of 1 / ‖G(s)‖ of the painting s (:func:`scaled_style_weight`)."""
+    """Factor of the style term, in units of 1 / ‖G(s)‖ of the painting s (:class:`PerceptualLoss`)."""
     tv: float
 
 
@@ -101,7 +101,14 @@ class PerceptualLoss:
 
     def __init__(self, network: LossNetwork, painting: Grams, weights: LossWeights) -> None:
         self.network, self.painting, self.weights = network, painting, weights
-        self.style_weight = scaled_style_weight(weights.style, painting)
+        self.style_weight = weights.style / sum(float(G.square().sum()) for G in painting.values()) ** 0.5
+        """λ_s / ‖G(s)‖, with ‖G(s)‖² summed over the layers.
+
+        Gradients of eq. 6 grow in proportion to ‖G(s)‖. Thanks to the division, one weight serves paintings
+        whose ‖G(s)‖ is 3.4 (Hokusai's wave at 256 px), 7.3 (the swirls that this project draws) or 34 (its
+        mosaic). The weights of pytorch/examples, 1e5 for content and 1e10 for style (with means over Gram
+        matrices), are 1 and 14 to 34 in these units.
+        """
 
     def __call__(self, ŷ: Tensor, content: Tensor) -> Terms:
         """The loss of stylised photos ŷ (N, 3, H, W), given :meth:`LossNetwork.content` of the photos."""
@@ -111,17 +118,6 @@ class PerceptualLoss:
         tv = total_variation(ŷ)
         total = λ.content * L_content + self.style_weight * L_style + λ.tv * tv
         return Terms(L_content, L_style, tv, total)
-
-
-def scaled_style_weight(weight: float, painting: Grams) -> float:
-    """The factor of eq. 6 summed over layers: `weight` / ‖G(s)‖, with ‖G(s)‖² summed over the layers.
-
-    Gradients of eq. 6 grow in proportion to ‖G(s)‖. Thanks to the division, one weight serves paintings whose
-    ‖G(s)‖ is 3.4 (Hokusai's wave at 256 px), 7.3 (the swirls that this project draws) or 34 (its mosaic). The
-    weights of pytorch/examples, 1e5 for content and 1e10 for style (with means over Gram matrices), are 1 and
-    14 to 34 in these units.
-    """
-    return weight / sum(float(G.square().sum()) for G in painting.values()) ** 0.5
 
 
 def style_loss(grams: Grams, painting: Grams) -> Tensor:

@@ -47,7 +47,7 @@ class Style:
         Raises:
             UserError: the file is missing, truncated, or not a style's model.
         """
-        file = shipped.path_of(str(path)) or Path(path)
+        file = shipped.FILES.get(str(path), Path(path))
         if file.name == str(path) and not file.exists():
             raise UserError(f"{path}: no style; shipped are {', '.join(shipped.FILES)}; or give a path")
         return cls(*load_model(file))

@@ -22,14 +22,8 @@ from singleshot.random_streams import stream
 from singleshot.style.backbones import load_backbone
 from singleshot.style.datasets.photos import PhotoSet
 from singleshot.style.evaluation.verdict import judged
-from singleshot.style.johnson import (
-    JohnsonConfig,
-    Trainer,
-    TrainStyleParams,
-    initial_network,
-    open_levels,
-    open_loss,
-)
+from singleshot.style.johnson import JohnsonConfig, Trainer, TrainStyleParams, initial_network, open_loss
+from singleshot.style.losses import levels
 from singleshot.style.model_file import ModelCard, encode_model, save_model
 from singleshot.style.perceptual_loss import style_ratio
 from singleshot.style.precision import resolve
@@ -117,8 +111,8 @@ class _Training:
         dtype = resolve(config.precision, job.device)
         network = initial_network(config.width, seed, job.inputs.get("start")).to(job.device)
         loss = open_loss(job.inputs, config, job.device, dtype)
-        levels = open_levels(job.inputs, config)
-        self.trainer = Trainer(network, loss, config, levels=levels, seed=seed, dtype=dtype)
+        colours = levels(read_rgb(job.inputs["painting"], short_side=config.style_px)[None])
+        self.trainer = Trainer(network, loss, config, levels=colours, seed=seed, dtype=dtype)
         self.plans: dict[int, JohnsonConfig] = {}
         """Settings that were changed for the rest of the time, by the number of batches before."""
         self.losses: list[Losses] = []

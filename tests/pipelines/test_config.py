@@ -16,7 +16,7 @@ from pipelines.config.overrides import in_file
 from pipelines.config.params import check, compose, configuration, load_config
 from pipelines.stages.offline_rl import prune_cell
 from singleshot.errors import UserError
-from singleshot.style.shipped import path_of
+from singleshot.style import shipped
 from singleshot.style.start import START
 
 ROOT = Path(__file__).parents[2]
@@ -293,7 +293,7 @@ def test_an_earlier_params_yaml_is_a_file_of_overrides(composed, tmp_path):
 def test_a_drawn_painting_is_learned_from_the_shipped_style_of_it():
     config = configuration("style.paintings.sources.waves={source: waves.jpg, sha256: null}")
     begun = [config.style.start_of(style) for style in ("swirls", "waves")]
-    assert begun == [{"start": path_of("swirls")}, {"start": START}]
+    assert begun == [{"start": shipped.FILES["swirls"]}, {"start": START}]
     assert configuration("profile=smoke").style.start_of("swirls") == {}
 
 

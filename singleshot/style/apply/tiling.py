@@ -84,11 +84,6 @@ def to_float(pixels: Tensor) -> Tensor:
     return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
 
 
-def tiles_directory() -> str:
-    """Directory of the temporary files."""
-    return os.environ.get("TMPDIR", "/var/tmp")
-
-
 def free_memory(device: torch.device) -> int:
     """Bytes that are still available: on a GPU, or on the machine and in the container (cgroup) around us."""
     if device.type == "cuda":
@@ -202,7 +197,7 @@ class _RowFile:
     """Rows of a map in a temporary file, which lasts as long as this object."""
 
     def __init__(self) -> None:
-        self._directory = tiles_directory()
+        self._directory = os.environ.get("TMPDIR", "/var/tmp")
         with self._disk():
             self._file = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115
         weakref.finalize(self, self._file.close)

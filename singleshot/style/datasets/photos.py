@@ -89,7 +89,7 @@ class PhotoSet:
         """
         name = self.names[index]
         if augment:
-            return random_crop(self.read(name), size, generator)
+            return _jittered(_part(self.read(name), size, generator), generator)
         return middle(self.read(name, short_side=size), size)
 
     def batch(self, seed: int, step: int, batch_size: int, size: int, augment: bool) -> Tensor:
@@ -114,11 +114,6 @@ def _damaged(archive: Path) -> UserError:
 
 def _uniform(low: float, high: float, generator: Generator) -> float:
     return low + (high - low) * float(torch.rand((), generator=generator))
-
-
-def random_crop(photo: Tensor, size: int, generator: Generator) -> Tensor:
-    """A random part (3, size, size) of a photo (3, H, W), mirrored or not, in slightly other light."""
-    return _jittered(_part(photo, size, generator), generator)
 
 
 def _part(photo: Tensor, size: int, generator: Generator) -> Tensor:

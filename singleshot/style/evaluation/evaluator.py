@@ -1,10 +1,9 @@
 """Scores of stylised pictures, compared with their photos and with the painting of their style."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,11 +44,6 @@ class PictureScores:
     lpips: float
     """LPIPS distance to the photo, measured with AlexNet. The networks were trained on VGG16's activations,
     so VGG16 would favour them."""
-
-
-def mean_scores(scores: Sequence[PictureScores]) -> PictureScores:
-    """The mean of each score."""
-    return PictureScores(*np.mean([astuple(each) for each in scores], axis=0).tolist())
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,3 @@ from pathlib import Path
 
 FILES = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.packed"))}
 """Packed model files (:mod:`singleshot.style.model_file`), by the styles' names."""
-
-
-def path_of(name: str) -> Path | None:
-    """The model file of the shipped style called `name`, if there is one."""
-    return FILES.get(name)

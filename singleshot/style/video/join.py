@@ -97,7 +97,10 @@ def join_segments(
         open_video(segments[0]) as (_, template),
         whole_file(output) as file,
     ):
-        with av.open(address(file), "w", format=muxer, options=_options(original, muxer)) as container:
+        # An MP4 has texts that most players know or, by this flag, any (QuickTime's).
+        any_texts = muxer != "matroska" and any("." in key for key in original.metadata)
+        options = {"movflags": "use_metadata_tags"} if any_texts else {}
+        with av.open(address(file), "w", format=muxer, options=options) as container:
             video = container.add_stream_from_template(template)
             video.time_base = info.time_base
             video.metadata.update(_texts(pictures.metadata))
@@ -116,12 +119,6 @@ def _muxer(output: Path) -> str:
     if muxer := MUXERS.get(output.suffix.lower()):
         return muxer
     raise UserError(f"{output}: can't hold H.264; choose a name that ends in {', '.join(MUXERS)}")
-
-
-def _options(original: InputContainer, muxer: str) -> dict[str, str]:
-    """Options for the muxer. An MP4 has texts that most players know or, by this flag, any (QuickTime's)."""
-    any_texts = muxer != "matroska" and any("." in key for key in original.metadata)
-    return {"movflags": "use_metadata_tags"} if any_texts else {}
 
 
 def _texts(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -72,19 +72,10 @@ def smooth(
         if before and history and max(frame.shape[:2]) >= MIN_SIDE:
             then, last = before
             places = targets(optical_flow(now, then, cv2.DISOPTICAL_FLOW_PRESET_FAST))
-            w = history * _agreement(now, warp(then.astype(np.float32), places))
-            smoothed = _blend(warp(last, places, cv2.INTER_CUBIC), smoothed, w)
+            change = np.square(now - warp(then.astype(np.float32), places))
+            w = history * np.exp(change / (-2 * TOLERANCE**2))
+            moved = warp(last, places, cv2.INTER_CUBIC)
+            # OpenCV reads each once, and takes half of NumPy's time.
+            smoothed = cv2.blendLinear(moved, smoothed, w, 1 - w).astype(np.float32, copy=False)
         before = now, smoothed
         yield smoothed.round().clip(0, 255).astype(np.uint8)
-
-
-def _agreement(now: Grey, then: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Agreement of each pixel with the previous frame, from 1 for the same down to 0: (height, width)."""
-    return np.exp(np.square(now - then) / (-2 * TOLERANCE**2))
-
-
-def _blend(
-    last: NDArray[np.float32], frame: NDArray[np.float32], w: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """w last + (1 - w) frame. OpenCV reads each once, and takes half of NumPy's time."""
-    return cv2.blendLinear(last, frame, w, 1 - w).astype(np.float32, copy=False)
