@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pandas
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from pipelines.config.offline_rl import OfflineRLConfig
 from pipelines.config.overrides import read_yaml
@@ -21,7 +21,7 @@ from pipelines.engine.run import device_of
 from pipelines.engine.stage import CELLS, Step, fan_out
 from pipelines.engine.tracking import tracking
 from pipelines.stages import offline_rl as stage
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained
 from singleshot.io.whole_file import whole_file
 from singleshot.pruning.variant import DENSE
 from singleshot.rl.agents import AGENT_FILE, AgentSpec, load_agent
@@ -97,10 +97,8 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
 def experiments(names: Sequence[str] = ()) -> dict[str, Config]:
     """The configurations of the experiments `names`, or of all, in the order of the file."""
     fix = "write each experiment as a name with a list of overrides, `NAME: ['KEY=VALUE']`"
-    try:
+    with explained(f"{EXPERIMENTS}: not a list of experiments", fix):
         overrides = TypeAdapter(dict[str, list[str]]).validate_python(read_yaml(EXPERIMENTS, fix))
-    except ValidationError as error:
-        raise UserError(f"{EXPERIMENTS}: {in_a_line(error)}; {fix}") from error
     if unknown := set(names) - set(overrides):
         raise UserError(f"{EXPERIMENTS}: no experiment {min(unknown)!r}; it has {', '.join(overrides)}")
     return {name: configuration("profile=study", *overrides[name]) for name in names or overrides}
@@ -169,13 +167,11 @@ def read_table(table: Path, columns: Sequence[str]) -> pandas.DataFrame:
     """
     if not table.exists():
         return pandas.DataFrame(columns=columns)
-    try:
+    fix = f"get it back with `git checkout HEAD {table}`"  # a file in conflict has no other version
+    with explained(f"{table}: not a table of the study", fix, (ValueError, KeyError)):
         rows = pandas.read_csv(table, dtype=str, keep_default_na=False)
         rows[columns].apply(lambda own: pandas.to_numeric(own) if own.name in NUMBERS else own)
         return rows
-    except (ValueError, KeyError) as error:
-        fix = f"get it back with `git checkout HEAD {table}`"  # a file in conflict has no other version
-        raise UserError(f"{table}: {in_a_line(error)}; {fix}") from error
 
 
 def write_table(rows: pandas.DataFrame, columns: Sequence[str], table: Path) -> None:

@@ -16,7 +16,7 @@ from pipelines.engine.tracking import (
     mlflow_client,
     tracking_uri,
 )
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.secrets import without_secrets
 
 
@@ -32,11 +32,8 @@ def serve_runs(port: int) -> None:
         raise UserError(f"{database}: no such file; `make repro` records its runs there")
     has_server = uri.startswith(("http://", "https://"))
     if not has_server:
-        try:
+        with explained(f"port {port} can't be used", "choose another: make ui PORT=5001"):
             socket.create_server(("127.0.0.1", port)).close()
-        except OSError as error:
-            fix = "choose another: make ui PORT=5001"
-            raise UserError(f"port {port} can't be used ({error.strerror}); {fix}") from error
     with mlflow_client(config) as (client, _):
         training = client.get_experiment_by_name(experiment_name(config, "train"))
     server = without_secrets(uri).rstrip("/") if has_server else f"http://localhost:{port}"

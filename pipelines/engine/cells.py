@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import Made
 from pipelines.engine.sources import package_versions, source_digests
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.whole_file import move_synced, sha256_of, sha256_of_value, sync
 from singleshot.job import Task
 from singleshot.secrets import without_secrets
@@ -157,15 +157,10 @@ class CellStore:
             UserError: they can't, e.g. because another user has made the store.
         """
         for place in (self.root / "staging", self.root / "checkpoints", self.root):
-            try:
+            fix = "let this user write there, or name another place in SINGLESHOT_CELLS"
+            with explained(f"cells at {self.where}: {place} can't be written to", fix, OSError):
                 place.mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryDirectory(dir=place):
-                    pass
-            except OSError as error:
-                raise UserError(
-                    f"cells at {self.where}: {place}: {error.strerror}; let this user write there, or name "
-                    "another place in SINGLESHOT_CELLS"
-                ) from error
+                tempfile.TemporaryDirectory(dir=place).cleanup()
         for half in (self.root / "staging").glob("*"):
             if not is_alive(half.name.rpartition("-")[0]):
                 shutil.rmtree(half) if half.is_dir() else half.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
 from pipelines.engine.processes import is_alive, this_process
 from pipelines.engine.provenance import git_commit
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.secrets import without_secrets
 
 if TYPE_CHECKING:
@@ -378,15 +378,16 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
     logging.getLogger("mlflow.store.db").setLevel(logging.CRITICAL)
     uri = tracking_uri(config)
     with _as_user_error(uri):
-        try:
+        # An ImportError if the database's driver is missing.
+        with explained(
+            f"MLflow at {_shown(uri)}", "see `python -m pipelines doctor`", (OSError, ImportError)
+        ):
             check_answers(uri)
             client = mlflow.MlflowClient(tracking_uri=uri)
             given = os.environ.get("MLFLOW_TRACKING_URI")
             mlflow.set_tracking_uri(uri)  # MLflow looks there for the models of a registered version
             if given is None:  # MLflow sets the variable, which would go before the configuration from now on
                 os.environ.pop("MLFLOW_TRACKING_URI", None)
-        except (OSError, ImportError) as error:  # also if the database's driver is missing
-            raise UserError(f"MLflow at {_shown(uri)}: {error}; see `python -m pipelines doctor`") from error
         yield client, uri
 
 

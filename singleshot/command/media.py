@@ -10,7 +10,7 @@ from typing import Literal
 
 from PIL import Image
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.images import picture_suffixes, written_format
 from singleshot.style.video.join import stylized_name
 from singleshot.style.video.reader import has_video
@@ -72,7 +72,7 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
             f"{text}: its folder is also the output, so the results would be inputs the next time; "
             "give another output directory"
         )
-    try:
+    with explained(text, "correct the path", ValueError):  # no such pattern, such as **.jpg
         found = base.glob(pattern) if has_magic(pattern) else ()
         return base, sorted(
             file
@@ -81,8 +81,6 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
             and not any(part.startswith(".") for part in file.relative_to(base).parts)  # as thumbnails are
             and output.resolve() not in (file.resolve(), *file.resolve().parents)
         )
-    except ValueError as error:  # no such pattern, such as **.jpg
-        raise UserError(f"{text}: {error}; correct the path") from error
 
 
 def _medium(file: Path, name: Path) -> Medium | None:

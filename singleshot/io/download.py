@@ -8,7 +8,7 @@ from pathlib import Path
 import pooch
 from filelock import FileLock
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained, in_a_line
 from singleshot.io.folders import user_cache
 from singleshot.io.whole_file import sha256_of
 
@@ -79,10 +79,8 @@ def local_or_cached(local: Path | None, url: str, sha256: str | None, setting: s
     if local is None:
         path, found = download_cached(url, sha256)
         return path, url, found
-    try:
+    with explained(f"{local}: can't be read", f"correct {setting}"):
         found = sha256_of(local)
-    except OSError as error:
-        raise UserError(f"{local}: can't be read ({error.strerror}); correct {setting}") from error
     if sha256 and found != sha256.lower():
         raise UserError(
             f"{local}: its SHA-256 is {found}, not {sha256}; fetch it again, or correct "

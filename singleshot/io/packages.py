@@ -12,7 +12,7 @@ from pathlib import Path
 from filelock import FileLock
 from tqdm import tqdm
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained
 from singleshot.io.folders import user_cache
 from singleshot.io.whole_file import sha256_of
 
@@ -77,7 +77,7 @@ def read_member(archive: Path, name: str) -> bytes:
     Raises:
         UserError: the file isn't such an archive, is damaged, or has no member of that name.
     """
-    try:
+    with explained(f"{archive}: not a readable archive with the file {name}", "delete it and run again"):
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as members:
                 return read_zipped(members, name)
@@ -87,14 +87,6 @@ def read_member(archive: Path, name: str) -> bytes:
                 if member.name == name and (content := members.extractfile(member)):
                     return content.read()
             raise KeyError(name)
-    except UserError as error:
-        raise UserError(f"{archive}: {error}") from error
-    except KeyError as error:
-        raise UserError(f"{archive}: there is no file {name} in it; it is a different version") from error
-    except Exception as error:  # damaged bytes: zlib.error, LZMAError, NotImplementedError, struct.error, …
-        raise UserError(
-            f"{archive}: not a readable archive ({in_a_line(error)}); delete it and run again"
-        ) from error
 
 
 def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -107,5 +99,6 @@ def read_zipped(archive: zipfile.ZipFile, name: str) -> bytes:
     """
     size = archive.getinfo(name).file_size
     if size > MEMBER_BYTES:
-        raise UserError(f"{name} in it claims {size:,} bytes, more than any that is needed; fetch it again")
+        what = f"{archive.filename}: {name} in it claims {size:,} bytes"
+        raise UserError(f"{what}, more than any that is needed; fetch it again")
     return archive.read(name)

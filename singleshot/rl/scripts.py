@@ -30,7 +30,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from tqdm.auto import tqdm
 
-from singleshot.errors import UserError, shown
+from singleshot.errors import UserError, explained, shown
 
 try:
     import gymnasium
@@ -413,13 +413,9 @@ class Agent:
                 this opset, or the agent has not been trained.
         """
         agent = self.agent
-        try:
+        with explained("export needs more packages", "pip install '.[export]' in the checkout"):
             from singleshot.io.to_onnx import card_of, to_onnx
             from singleshot.rl.policies import forms_of, policy_network
-        except ImportError as error:
-            raise UserError(
-                f"export needs more packages ({error}): pip install '.[export]' in the checkout"
-            ) from error
         with writing(path, "agent.onnx") as file, tempfile.TemporaryDirectory() as directory:
             network = policy_network(agent, forms_of(agent.spec)[-1])
             source = Path(directory) / "agent.safetensors"
@@ -537,12 +533,8 @@ def _read(
 
 
 def _device(name: str | torch.device) -> str:
-    try:
+    with explained(f"device is {name}, which PyTorch can't use here", "give another, such as cpu"):
         torch.empty(0, device=name).cpu()
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"device is {name}, which PyTorch can't use here; give another, such as cpu"
-        ) from error
     return str(name)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvicorn
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.onnx_model import Kind
 from singleshot.serving.app import SETTINGS
 from singleshot.serving.config import ServingConfig
@@ -84,12 +84,9 @@ def _serve_here(
 
 
 def _check_port(config: ServingConfig) -> None:
-    try:
-        family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    with explained(f"{config.host}:{config.port} can't be used", "give another --host or --port"):
         socket.create_server((config.host, config.port), family=family).close()
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that can't be one, such as `a..b`
-        reason = getattr(error, "strerror", None) or error
-        raise UserError(f"{config.host}:{config.port}: {reason}; give another --host or --port") from error
 
 
 def url(host: str, port: int) -> str:

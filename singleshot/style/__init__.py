@@ -7,7 +7,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from singleshot.errors import UserError
+from singleshot.errors import explained
 
 if TYPE_CHECKING:
     from singleshot.style.style import Style as Style
@@ -16,12 +16,8 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     """Import what is asked for: PyTorch alone takes two seconds, which `import singleshot.style` does not."""
     if name == "Style":
-        try:
+        with explained("styles need more packages", "pip install '.[style]' in the checkout", ImportError):
             return importlib.import_module(f"{__name__}.style").Style
-        except ImportError as error:
-            raise UserError(
-                f"styles need more packages ({error}): pip install '.[style]' in the checkout"
-            ) from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from singleshot.errors import UserError
+from singleshot.errors import explained
 from singleshot.job import Event, Job, Metrics, per_job
 from tasks.reporting import claims, deployment, look, paper, provenance, pruning, results, style, words
 from tasks.reporting.results import Results
@@ -77,12 +77,9 @@ def draw_page(job: Job) -> Iterator[Event]:
     lists: dict[str, list[Any]] = {"sections": [], "files": [], "not_run": [], "closed": []}
     figures, tables = Numbered(), Numbered()
     page = _environment(job.inputs[TEMPLATES]).get_template("page.html")
-    try:
+    with explained("a table of the results lacks a column", "make them again with `dvc repro -f`", KeyError):
         found = Results(job.inputs)
         html = page.render(found=found, params=job.params, figures=figures, tables=tables, **lists)
-    except KeyError as error:
-        reason = f"a table of the results has no column {error}"
-        raise UserError(f"{reason}; make them again with `dvc repro -f`") from error
     (job.output / "index.html").write_text(html, encoding="utf-8")
     _write_charts(figures, job.output / "figures")
     counts = {"figures": figures, "tables": tables, "not_run": lists["not_run"]}

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 from scipy.ndimage import uniform_filter1d
 
-from singleshot.errors import UserError, in_a_line
+from singleshot.errors import UserError, explained
 from singleshot.io.h264 import VideoFormat, add_h264, address, encode
 from singleshot.io.images import Frame
 from singleshot.rl.environments import Environment, make_environment
@@ -257,13 +257,13 @@ def write_video(path: Path, frames: Iterable[Frame], frames_per_second: float) -
     first = next(frames)
     height, width, _ = first.shape
     rate = Fraction(frames_per_second).limit_denominator(1000)
-    try:
-        with av.open(address(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
-            stream = add_h264(container, VideoFormat(width, height, str(rate)), CRF)
-            for packet in encode(stream, chain([first], frames)):
-                container.mux(packet)
-    except OSError as error:
-        raise UserError(f"{path}: the video can't be written there: {error.strerror}") from error
+    with (
+        explained(f"{path}: the video can't be written there", "give another path", OSError),
+        av.open(address(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container,
+    ):
+        stream = add_h264(container, VideoFormat(width, height, str(rate)), CRF)
+        for packet in encode(stream, chain([first], frames)):
+            container.mux(packet)
 
 
 def write_drawing(path: Path, episode: PlayedEpisode, label: str) -> None:
@@ -289,17 +289,15 @@ def write_rendering(path: Path, episode: PlayedEpisode) -> None:
             f"{episode.environment.id} is not simulated by MuJoCo, so its episodes have no pictures"
         )
 
+    what = f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}"
+    fix = "install a GPU's driver or libegl1 and libgl1-mesa-dri (MUJOCO_GL=egl), or libosmesa6 (=osmesa)"
+
     def frames() -> Iterator[Frame]:
         for positions in episode.positions[1:]:
             simulation.set_state(positions, np.zeros(simulation.model.nv))
-            try:
-                yield np.asarray(environment.render())
-            except Exception as error:  # each of MuJoCo's back ends raises its own kind if OpenGL is missing
-                raise UserError(
-                    f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}: "
-                    f"{in_a_line(error)}; install a GPU's driver or the packages libegl1 and libgl1-mesa-dri "
-                    "(MUJOCO_GL=egl), or else libosmesa6 (MUJOCO_GL=osmesa)"
-                ) from error
+            with explained(what, fix):
+                frame = np.asarray(environment.render())
+            yield frame
 
     write_video(path, frames(), 1 / episode.step_seconds)
     environment.close()

@@ -17,7 +17,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from singleshot.errors import UserError, is_out_of_memory
+from singleshot.errors import UserError, explained, is_out_of_memory
 from singleshot.style.transformer_net import Residual, TransformerNet
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -226,15 +226,9 @@ class _RowFile:
         _, width, channels = self._like.shape
         return width * channels * self._like.itemsize
 
-    @contextmanager
-    def _disk(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise UserError(
-                f"{self._directory}: can't hold the maps of a picture in tiles ({error.strerror}); "
-                "set TMPDIR to a directory with room for them"
-            ) from error
+    def _disk(self) -> AbstractContextManager[None]:
+        what = f"{self._directory}: can't hold the maps of a picture in tiles"
+        return explained(what, "set TMPDIR to a directory with room for them", OSError)
 
 
 def _bytes(tensor: Tensor) -> memoryview:

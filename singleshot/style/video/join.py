@@ -3,7 +3,7 @@
 import io
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import av
@@ -14,7 +14,7 @@ from av.packet import Packet
 from av.stream import Disposition, Stream
 from av.video.stream import VideoStream
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.h264 import address, mux
 from singleshot.io.whole_file import whole_file
 from singleshot.style.video.reader import VideoInfo, demux, open_video, origin
@@ -91,8 +91,10 @@ def join_segments(
     """
     muxer = _muxer(output)
     ways = plan_tracks(source, output) if ways is None else ways
+    of_another = f"choose another of {', '.join(MUXERS)}"
+    fix = f"if its disk has space and its folder is writable, {of_another}"
     with (
-        _told_in_a_line(output),
+        explained(f"{output}: can't be written", fix, av.FFmpegError),
         open_video(source) as (original, pictures),
         open_video(segments[0]) as (_, template),
         whole_file(output) as file,
@@ -124,18 +126,6 @@ def _muxer(output: Path) -> str:
 def _texts(metadata: Mapping[str, str]) -> dict[str, str]:
     """Metadata without what describes the file itself."""
     return {key: text for key, text in metadata.items() if key.lower() not in OF_THE_FILE}
-
-
-@contextmanager
-def _told_in_a_line(output: Path) -> Iterator[None]:
-    """Turn errors of FFmpeg into errors that name `output`."""
-    try:
-        yield
-    except av.FFmpegError as error:
-        raise UserError(
-            f"{output}: can't be written ({error.strerror}); if its disk has space and its folder is "
-            f"writable, choose another of {', '.join(MUXERS)}"
-        ) from error
 
 
 def _encoders(stream: Stream) -> Sequence[str]:
