@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
+from functools import partial
 
 import torch
 
@@ -107,6 +108,8 @@ def transfer_style(job: Job) -> Iterator[Event]:
     for name, read in (("content", content), ("style", style)):
         (job.output / f"{name}.png").write_bytes(encode_png(read))
 
+    settings = config.backbone, config.criterion, config.optimizer, params.style, config.size_px
+    row_of = partial(HistoryRow, params.study, *settings)
     history: list[HistoryRow] = []
     state = None
     if job.checkpoint:
@@ -130,20 +133,7 @@ def transfer_style(job: Job) -> Iterator[Event]:
         if any(earlier < at <= iterate.iteration for at in preview_at):
             yield Artifact(f"previews/{iterate.iteration:05}.png", encode_png(iterate.picture))
         losses = iterate.losses
-        row = HistoryRow(
-            study=params.study,
-            backbone=config.backbone,
-            loss=config.criterion,
-            optimizer=config.optimizer,
-            style=params.style,
-            size_px=config.size_px,
-            iteration=iterate.iteration,
-            content_loss=losses.content,
-            style_loss=losses.style,
-            total_loss=losses.total,
-            seconds=seconds,
-        )
-        history.append(row)
+        history.append(row_of(iterate.iteration, losses.content, losses.style, losses.total, seconds))
         picture = iterate.picture
         yield Metrics(iterate.iteration, asdict(iterate.losses))
         yield Progress(iterate.iteration / config.iterations)

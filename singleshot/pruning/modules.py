@@ -121,7 +121,8 @@ def _candidates(
                 continue
             if (isinstance(layer, WHOLE) or θ in embedded) and not named:
                 continue
-            if layers is not None or "weight" in name.rpartition(".")[2] or _is_batched(θ):
+            batched = not nn.parameter.is_lazy(θ) and θ.ndim > 2 and min(θ.shape) > 1
+            if layers is not None or "weight" in name.rpartition(".")[2] or batched:
                 yield path, name, θ
 
 
@@ -140,10 +141,6 @@ def _is_among(path: str, layer: nn.Module, chosen: tuple[Layer, ...]) -> bool:
 
 def _inside(every: Every, chosen: tuple[Layer, ...]) -> set[nn.Module]:
     return {inner for path, layer in every if _is_among(path, layer, chosen) for inner in layer.modules()}
-
-
-def _is_batched(parameter: Tensor) -> bool:
-    return not nn.parameter.is_lazy(parameter) and parameter.ndim > 2 and min(parameter.shape) > 1
 
 
 def _tell_what_stays(model: nn.Module, weights: Weights) -> None:

@@ -32,14 +32,6 @@ def _dense_coordinates(tensor: Tensor) -> Tensor:
     )
 
 
-def _coordinates(tensor: Tensor) -> Tensor:
-    """`to_sparse()` of every tensor, biases included (Table 1, "95% sparse").
-
-    A kept weight takes 20 bytes, two int64 indices and its value: less than `dense` only above 80 % sparsity.
-    """
-    return tensor.to_sparse()
-
-
 def _compressed_rows(tensor: Tensor) -> Any:
     """CSR: int32 row pointers, then 8 bytes per kept weight, its int32 column and its value."""
     if tensor.ndim < 2:
@@ -73,7 +65,9 @@ def _pack(values: ValuesName, tensors: Tensors) -> bytes:
 FORMATS: Mapping[str, Callable[[Tensors], bytes]] = {
     "dense": partial(_torch_save, lambda tensor: tensor),  # 4 bytes an entry (Table 1, "Dense Model")
     "dense_sparse_indexing": partial(_torch_save, _dense_coordinates),
-    "coo": partial(_torch_save, _coordinates),
+    # Biases included (Table 1, "95% sparse"). A kept weight takes 20 bytes, two int64 indices and its value:
+    # less than `dense` only above 80 % sparsity.
+    "coo": partial(_torch_save, Tensor.to_sparse),
     "csr_int32": partial(_torch_save, _compressed_rows),
     **{f"packed_{values}": partial(_pack, values) for values in get_args(ValuesName)},
 }

@@ -314,14 +314,6 @@ class Coding(NamedTuple):
     read: Callable[[bytes, Mask], NDArray]
 
 
-def _write_raw(values: Floats, _: Mask) -> bytes:
-    return values.tobytes()
-
-
-def _read_raw(data: bytes, _: Mask) -> NDArray:
-    return np.frombuffer(data, "<f4")
-
-
 def _write_exponents(values: Floats, _: Mask) -> bytes:
     """Signs and fractions in 3 bytes each, then the exponents."""
     bits = values.view("<u4")
@@ -347,10 +339,6 @@ def _write_halves(values: Floats, _: Mask) -> bytes:
     return halves.tobytes()
 
 
-def _read_halves(data: bytes, _: Mask) -> NDArray:
-    return np.frombuffer(data, "<f2").astype(np.float32)
-
-
 def _write_levels(values: Floats, matrix: Mask) -> bytes:
     """A scale for each row, then the multiples of it."""
     if not np.isfinite(values).all():
@@ -371,9 +359,9 @@ def _read_levels(data: bytes, matrix: Mask) -> NDArray:
 
 
 CODINGS: Mapping[ValuesName, Coding] = {
-    "raw": Coding(_write_raw, _read_raw),
+    "raw": Coding(lambda values, _: values.tobytes(), lambda data, _: np.frombuffer(data, "<f4")),
     "exponents": Coding(_write_exponents, _read_exponents),
-    "fp16": Coding(_write_halves, _read_halves),
+    "fp16": Coding(_write_halves, lambda data, _: np.frombuffer(data, "<f2").astype(np.float32)),
     "int8": Coding(_write_levels, _read_levels),
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from singleshot.errors import explained
 from singleshot.io.tensor_file import read_tensor_file
@@ -21,9 +22,6 @@ ACTION_NOISE = 0.1
 
 GRID = 2.0**-18
 """The grid to which weights, states and hidden units are rounded in :meth:`Expert.act`."""
-
-FUNCTIONS = {"activation": "relu", "output": "tanh"}
-"""Functions of hidden layers and of the output, as every expert's file states them."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +100,13 @@ def save_expert(expert: Expert, path: Path) -> None:
 
     Equal experts give equal bytes.
     """
-    size = len(expert.weights[0])
-    tensors: dict[str, NDArray] = {"observation_mean": np.zeros(size), "observation_std": np.ones(size)}
-    for i, (weight, bias) in enumerate(zip(expert.weights, expert.biases, strict=True)):
-        tensors |= {f"weight_{i}": weight, f"bias_{i}": bias}
+    arrays = {
+        f"{kind}_{i}": np.ascontiguousarray(array, np.float32)
+        for kind, of_layers in (("weight", expert.weights), ("bias", expert.biases))
+        for i, array in enumerate(of_layers)
+    }
     # A single key, because safetensors writes the entries of its metadata in no fixed order.
-    header = dataclasses.asdict(expert.card) | FUNCTIONS
-    arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
+    header = dataclasses.asdict(expert.card)
     path.parent.mkdir(parents=True, exist_ok=True)
     safetensors.numpy.save_file(arrays, path, metadata={"card": json.dumps(header, sort_keys=True)})
     path.with_suffix(".json").write_text(
@@ -120,35 +118,20 @@ def load_expert(path: Path) -> Expert:
     """Read what :func:`save_expert` wrote.
 
     Raises:
-        UserError: the file is missing, truncated, or holds no policy, or the policy has other functions or
-            normalises observations.
+        UserError: the file is missing or truncated, or holds no expert's policy.
     """
     fix = "get it again with `git checkout` or train it with `python -m experts.train`"
     file = read_tensor_file(path, fix)
     with explained(f"{path}: not an expert policy", fix):
         arrays = {name: tensor.numpy() for name, tensor in file.tensors.items()}
-        header = json.loads(file.metadata["card"])
-        functions = {name: header.pop(name) for name in FUNCTIONS}
-        deterministic, noisy = Returns(**header.pop("deterministic")), Returns(**header.pop("noisy"))
+        card = TypeAdapter(ExpertCard).validate_json(file.metadata["card"])
         layers = range(sum(name.startswith("weight_") for name in arrays))
-        expert = Expert(
-            weights=tuple(arrays[f"weight_{i}"] for i in layers),
-            biases=tuple(arrays[f"bias_{i}"] for i in layers),
-            card=ExpertCard(**header, deterministic=deterministic, noisy=noisy),
-        )
-        tensors = [*expert.weights, *expert.biases]
-        sizes = [len(expert.weights[0]), *(len(bias) for bias in expert.biases)]
-        raw = not arrays["observation_mean"].any() and (arrays["observation_std"] == 1).all()
-        for right, wrong in (
-            (expert.card.environment in LOCOMOTION, f"for {expert.card.environment!r}, not {[*LOCOMOTION]}"),
-            (functions == FUNCTIONS, f"{functions}, not {FUNCTIONS}"),
-            (raw, "normalised observations"),
-            (
-                [weight.shape for weight in expert.weights] == [*itertools.pairwise(sizes)],
-                "layers that don't fit",
-            ),
-            (all(np.isfinite(tensor).all() for tensor in tensors), "NaN or infinity"),
-        ):
-            if not right:
-                raise ValueError(wrong)
-    return expert
+        weights, biases = (tuple(arrays[f"{kind}_{i}"] for i in layers) for kind in ("weight", "bias"))
+        sizes = [len(weights[0]), *map(len, biases)]
+        if card.environment not in LOCOMOTION:
+            raise ValueError(f"for {card.environment!r}, not {[*LOCOMOTION]}")
+        if [weight.shape for weight in weights] != [*itertools.pairwise(sizes)]:
+            raise ValueError("layers that don't fit")
+        if not all(np.isfinite(array).all() for array in (*weights, *biases)):
+            raise ValueError("NaN or infinity")
+        return Expert(weights, biases, card)

@@ -25,10 +25,6 @@ CPU_WHOLE_PX = 2**19
 time, since they stay nearer the CPU's caches."""
 CPU_TILE_PX = 2**16
 """Largest number of pixels of a tile on a CPU. Larger tiles are slower, for the same reason."""
-STRENGTHS = (0.0, 1.0)
-"""The least and the greatest strength of a style."""
-STROKES = (0.05, 20.0)
-"""The least and the greatest size of strokes."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +47,8 @@ class StylizeSettings:
     """Whether faces stay as in the photo."""
 
     def __post_init__(self) -> None:
-        for name, value, (least, most) in (
-            ("strength", self.strength, STRENGTHS),
-            ("stroke", self.stroke, STROKES),
-        ):
+        for name, least, most in (("strength", 0, 1), ("stroke", 0.05, 20)):
+            value = getattr(self, name)
             if value is not None and not (isinstance(value, Real) and least <= value <= most):
                 raise UserError(f"{name} is {value!r}; it has to be a number from {least:g} to {most:g}")
 
