@@ -82,12 +82,7 @@ def random_transitions(count: int) -> Transitions:
 
 
 def updating(
-    algorithm_name: str,
-    sparsity: float,
-    data: ReplayBuffer,
-    updates: int,
-    *,
-    execution: Execution = "auto",
+    algorithm_name: str, sparsity: float, data: ReplayBuffer, updates: int, *, execution: Execution = "auto"
 ) -> Callable[[], None]:
     """A function that updates an agent (seed 0) under SNIP's masks; sparsity 0 is dense."""
     config = CONFIGS[algorithm_name]

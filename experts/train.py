@@ -30,14 +30,7 @@ from singleshot.errors import UserError
 from singleshot.io.whole_file import move_synced
 from singleshot.rl.environments import LOCOMOTION, make_environment, spaces_of
 from singleshot.rl.experts.collect import returns
-from singleshot.rl.experts.policy import (
-    ACTION_NOISE,
-    Expert,
-    ExpertCard,
-    Returns,
-    load_expert,
-    save_expert,
-)
+from singleshot.rl.experts.policy import ACTION_NOISE, Expert, ExpertCard, Returns, load_expert, save_expert
 
 try:
     import sbx

@@ -85,9 +85,7 @@ def doctor() -> None:
 
 
 @tool("ui", "ui --port 5001")
-def ui(
-    port: Annotated[int, option("N", "Port to listen on.", min=1, max=65535)] = 5000,
-) -> None:
+def ui(port: Annotated[int, option("N", "Port to listen on.", min=1, max=65535)] = 5000) -> None:
     """Serve MLflow's pages on this checkout's runs until Ctrl-C."""
     from pipelines.cli.ui import serve_runs
 

@@ -135,11 +135,7 @@ def export_classifier(job: Job) -> Iterator[Event]:
 
 
 def _export(
-    job: Job,
-    params: ExportParams,
-    source: Path,
-    networks: Sequence[Network],
-    score: AgentScore | None = None,
+    job: Job, params: ExportParams, source: Path, networks: Sequence[Network], score: AgentScore | None = None
 ) -> Iterator[Event]:
     """Write `networks`, all forms of the network in `source`, and `exports.csv`, with a row for each file.
 

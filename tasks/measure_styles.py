@@ -385,10 +385,7 @@ class _Versions:
             settings = StylizeSettings(precision=self.params.precision)
             return self._clock(lambda: stylize(self.network, square[None], settings))
         config = replace(
-            self.params.gatys,
-            backbone=name,
-            size_px=size_px,
-            iterations=self._measured_iterations,
+            self.params.gatys, backbone=name, size_px=size_px, iterations=self._measured_iterations
         )
         painting, backbone = self.paintings[size_px], self.backbones[name]
         iterates = optimize(square, painting, backbone, config)

@@ -183,8 +183,7 @@ def evaluate(
     environment: EnvironmentId = None,
     video: Annotated[Path | None, option("FILE.mp4", "Write a video of an episode of median return.")] = None,
     renderer: Annotated[
-        Literal["drawing", "mujoco"],
-        option(None, "The video's renderer; MuJoCo's needs OpenGL."),
+        Literal["drawing", "mujoco"], option(None, "The video's renderer; MuJoCo's needs OpenGL.")
     ] = "drawing",
 ) -> None:
     """Play a trained agent: print its returns and D4RL score, and optionally write a video."""
@@ -293,9 +292,7 @@ def unpack(
 
 
 @command("inspect hopper.packed")
-def inspect(
-    file: Annotated[Path, argument("FILE", "A packed file, or a model's safetensors file.")],
-) -> None:
+def inspect(file: Annotated[Path, argument("FILE", "A packed file, or a model's safetensors file.")]) -> None:
     """List the tensors of a model file: the weights that each keeps, and the bytes of its mask and values."""
     must_exist(file)
     from singleshot.command.pack import inspect_file

@@ -238,12 +238,7 @@ def share(
 
 @compiled
 def backward(
-    matrix: Adjacency,
-    parameters: Floats,
-    units: Floats,
-    dy: Floats,
-    d_parameters: Floats,
-    dx: Floats,
+    matrix: Adjacency, parameters: Floats, units: Floats, dy: Floats, d_parameters: Floats, dx: Floats
 ) -> None:
     """Backpropagate `dy` (batch, out): write `dx` (batch, last inputs), and add to `d_parameters`.
 

@@ -98,11 +98,7 @@ class Residual(nn.Module):
 
 
 def _block(inputs: int, outputs: int, kernel: int, stride: int = 1) -> tuple[nn.Module, ...]:
-    return (
-        _convolution(inputs, outputs, kernel, stride),
-        InstanceNorm(outputs, affine=True),
-        nn.ReLU(),
-    )
+    return (_convolution(inputs, outputs, kernel, stride), InstanceNorm(outputs, affine=True), nn.ReLU())
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:

@@ -92,9 +92,7 @@ def test_paths_of_a_dvc_that_runs_stay_its_own(repository):
 
 
 @pytest.mark.parametrize(
-    ("left", "since"),
-    [(b"", "the last check"), (b"3\n", "this machine's start")],
-    ids=["empty", "changed"],
+    ("left", "since"), [(b"", "the last check"), (b"3\n", "this machine's start")], ids=["empty", "changed"]
 )
 def test_a_damaged_file_of_the_cache_is_not_restored(repository, left, since):
     """A power cut left it and the result, as DVC doesn't sync what it writes; nothing tells when."""

@@ -39,12 +39,7 @@ def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     outer = {"PROFILE", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"}
     environment = {name: value for name, value in os.environ.items() if name not in outer}
     return subprocess.run(
-        ["make", *arguments],
-        cwd=checkout,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["make", *arguments], cwd=checkout, env=environment, capture_output=True, text=True, check=False
     )
 
 

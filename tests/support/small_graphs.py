@@ -86,12 +86,7 @@ def _write_bcq(path: Path) -> None:
         GraphInput("state", ("batch", STATE), -5, 5),
         GraphInput("latents", ("batch", "samples", LATENT), -3, 3),
     )
-    details = {
-        **_about("HalfCheetah", "bcq"),
-        "samples": SAMPLES,
-        "latent_size": LATENT,
-        "phi": 0.05,
-    }
+    details = {**_about("HalfCheetah", "bcq"), "samples": SAMPLES, "latent_size": LATENT, "phi": 0.05}
     card = _card("policy", BCQ, inputs, ("action", "choice"), details)
     nodes = [
         helper.make_node("MatMul", ["state", "w_state"], ["of_state"]),

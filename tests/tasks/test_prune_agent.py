@@ -43,10 +43,7 @@ def make_masks(own, data):
 
 @pytest.mark.parametrize(
     ("pruner", "algorithm"),
-    [
-        *((name, "bcq") for name in (*PRUNERS, "snip-shuffled")),
-        *(("grasp", name) for name in NETWORKS),
-    ],
+    [*((name, "bcq") for name in (*PRUNERS, "snip-shuffled")), *(("grasp", name) for name in NETWORKS)],
 )
 def test_each_network_has_exactly_the_sparsity_asked_for(pruner, algorithm, transitions):
     masks = make_masks(params(pruner, algorithm=algorithm), ReplayBuffer(transitions))
@@ -68,11 +65,7 @@ def test_masks_depend_on_pruner_sparsity_and_seed(transitions):
 
 @pytest.mark.parametrize(
     ("pruner", "pruning", "expected"),
-    [
-        ("snip", {}, [100]),
-        ("grasp", {}, [200]),
-        ("snip", {"batch_size": 50, "iterations": 3}, [50, 50, 50]),
-    ],
+    [("snip", {}, [100]), ("grasp", {}, [200]), ("snip", {"batch_size": 50, "iterations": 3}, [50, 50, 50])],
 )
 def test_scores_are_computed_on_the_paper_s_batch(pruner, pruning, expected, transitions, monkeypatch):
     seen = []

@@ -164,10 +164,7 @@ def _sparse_vae_loss(vae: SparseNetwork, state: Tensor, action: Tensor, noise: T
     d_encoder = np.empty_like(encoder.y)
     d_encoder[:, :latent] = dz + 0.5 / ε.size * μ
     d_encoder[:, latent:] = (dz * σ * ε + 0.5 / ε.size * (σσ - 1)) * (log_σ == raw_log_σ)
-    terms = {
-        "reconstruction_loss": mean_square(error),
-        "kl_loss": 0.25 * (μμ + σσ - 2 * log_σ - 1).mean(),
-    }
+    terms = {"reconstruction_loss": mean_square(error), "kl_loss": 0.25 * (μμ + σσ - 2 * log_σ - 1).mean()}
     return Differentiated.of(terms, {"encoder.0": encoder.back(d_encoder)[0], "decoder.0": d_decoder})
 
 

@@ -157,10 +157,7 @@ class ReplayBuffer:
 
     @classmethod
     def of_agents(
-        cls,
-        datasets: Sequence[Transitions],
-        device: str = "cpu",
-        normalize_states: bool = False,
+        cls, datasets: Sequence[Transitions], device: str = "cpu", normalize_states: bool = False
     ) -> Self:
         """A buffer in which agent i has the transitions `datasets[i]`, and their normaliser.
 

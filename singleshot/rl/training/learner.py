@@ -256,10 +256,7 @@ class Learner:
         }
 
     def restore(
-        self,
-        agents: Sequence[Mapping[str, Tensor]],
-        updates: int,
-        masks: Mapping[str, LayerTensors] | None,
+        self, agents: Sequence[Mapping[str, Tensor]], updates: int, masks: Mapping[str, LayerTensors] | None
     ) -> None:
         """Resume from the states of all K agents, which have made `updates` updates, under these masks."""
         whole: dict[str, dict[str, DenseNetwork]] = {}

@@ -17,14 +17,7 @@ from singleshot.pruning.pruner import of_layers
 from singleshot.pruning.selection import Scope
 from singleshot.pruning.variant import DENSE, SMALL
 from singleshot.random_streams import stream
-from singleshot.rl.agents import (
-    Agent,
-    AgentMasks,
-    AgentSpec,
-    flatten_masks,
-    initial_networks,
-    parts_of,
-)
+from singleshot.rl.agents import Agent, AgentMasks, AgentSpec, flatten_masks, initial_networks, parts_of
 from singleshot.rl.algorithm import Algorithm
 from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.networks import DenseNetwork, Execution, LayerTensors

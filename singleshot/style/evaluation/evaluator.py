@@ -11,13 +11,7 @@ from singleshot.io.images import read_rgb
 from singleshot.style.backbones import BackboneName, load_backbone
 from singleshot.style.evaluation.metrics import load_lpips, ssim
 from singleshot.style.losses import feature_reconstruction_loss
-from singleshot.style.perceptual_loss import (
-    Grams,
-    LossNetwork,
-    Representation,
-    layer_grams,
-    style_ratio,
-)
+from singleshot.style.perceptual_loss import Grams, LossNetwork, Representation, layer_grams, style_ratio
 from singleshot.style.precision import channels_last
 
 JUDGES: tuple[BackboneName, ...] = ("vgg19", "alexnet")

@@ -517,13 +517,7 @@ class Attention(nn.MultiheadAttention):
 
 @pytest.mark.parametrize("method", ["snip", "grasp", "synflow"])
 @pytest.mark.parametrize(
-    ("make", "size"),
-    [
-        (Last, 4),
-        (GPT2Linear, 4),
-        (Experts, 4),
-        (lambda: Attention(8, 2, kdim=3, vdim=5), 8),
-    ],
+    ("make", "size"), [(Last, 4), (GPT2Linear, 4), (Experts, 4), (lambda: Attention(8, 2, kdim=3, vdim=5), 8)]
 )
 def test_weights_of_recurrent_attention_and_other_layers_are_pruned(make, size, method):
     torch.manual_seed(0)

@@ -27,10 +27,7 @@ def test_initial_weights_are_distributed_as_those_of_nn_linear():
     network = networks.initialize("test", {"a": (400, 300)}, seeds=[0])
     reference = nn.Linear(400, 300)
 
-    for own, other in (
-        (network.weights["a"], reference.weight),
-        (network.biases["a"], reference.bias),
-    ):
+    for own, other in ((network.weights["a"], reference.weight), (network.biases["a"], reference.bias)):
         assert own.abs().max() <= 1 / 400**0.5
         # 300 uniform numbers give a standard deviation within 5 % or so, 120,000 within 0.3 %.
         assert own.std() == pytest.approx(other.std().item(), rel=0.15)

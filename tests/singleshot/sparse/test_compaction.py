@@ -48,11 +48,7 @@ def test_a_unit_without_incoming_weights_becomes_a_bias():
 def test_a_folded_unit_makes_those_before_and_after_it_go():
     # Layer 2's unit 1 reads nothing but layer 1's unit 1, which is constant, so it is constant too. Layer 1's
     # unit 2 leads nowhere.
-    chain = [
-        layer([[1], [0], [2]], [0, 3, 0]),
-        layer([[1, 0, 0], [0, 2, 0]], [0, 0]),
-        layer([[1, 1]], [0]),
-    ]
+    chain = [layer([[1], [0], [2]], [0, 3, 0]), layer([[1, 0, 0], [0, 2, 0]], [0, 0]), layer([[1, 1]], [0])]
     compacted = without_dead_units(chain)
 
     assert sizes(compacted) == [(1, 1), (1, 1), (1, 1)]

@@ -6,12 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tasks.reporting.statistics import (
-    BootstrapConfig,
-    bootstrap_interval,
-    interquartile_mean,
-    retention,
-)
+from tasks.reporting.statistics import BootstrapConfig, bootstrap_interval, interquartile_mean, retention
 
 MANY = BootstrapConfig(resamples=50_000)
 

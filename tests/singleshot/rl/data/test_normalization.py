@@ -13,10 +13,7 @@ def test_states_have_zero_mean_and_unit_variance(transitions):
         ReplayBuffer(transitions, normalize_states=wanted).sample(Randomness("test", [0]), 500)
         for wanted in (False, True)
     )
-    mean, std = (
-        transitions.observations.mean(axis=0),
-        transitions.observations.std(axis=0, ddof=1),
-    )
+    mean, std = (transitions.observations.mean(axis=0), transitions.observations.std(axis=0, ddof=1))
     for before, after in ((raw.state, normalized.state), (raw.next_state, normalized.next_state)):
         np.testing.assert_allclose(after.numpy(), (before.numpy() - mean) / (std + 1e-3), atol=1e-5)
     assert torch.equal(raw.action, normalized.action)

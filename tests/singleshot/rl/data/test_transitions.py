@@ -101,10 +101,6 @@ def test_configuration_is_read_from_plain_values() -> None:
     adapter = pydantic.TypeAdapter(DataConfig)
     read = adapter.validate_json('{"source": "d4rl", "d4rl": {"Hopper": {"url": "a.hdf5"}}}', strict=True)
     assert read == DataConfig(source="d4rl", d4rl={"Hopper": D4RLFile("a.hdf5")})
-    for bad in (
-        '{"source": "csv"}',
-        '{"transitions": 0}',
-        '{"action_noise": -1}',
-    ):
+    for bad in ('{"source": "csv"}', '{"transitions": 0}', '{"action_noise": -1}'):
         with pytest.raises(pydantic.ValidationError):
             adapter.validate_json(bad, strict=True)

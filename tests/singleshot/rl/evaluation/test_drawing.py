@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 
 from singleshot.rl.environments import LOCOMOTION, Environment
-from singleshot.rl.evaluation.drawing import (
-    HOLD_SECONDS,
-    SKY,
-    Body,
-    Caption,
-    Lane,
-    SideBySide,
-)
+from singleshot.rl.evaluation.drawing import HOLD_SECONDS, SKY, Body, Caption, Lane, SideBySide
 from singleshot.rl.evaluation.episode import PlayedEpisode
 
 CAPTION = Caption("an agent", "#d55e00")

@@ -9,12 +9,7 @@ from singleshot.rl.agents import Agent, AgentSpec, dense_masks, initial_networks
 from singleshot.rl.algorithms.bcq import BCQConfig
 from singleshot.rl.data.replay import Randomness
 from singleshot.rl.environments import LOCOMOTION, Environment, make_environment
-from singleshot.rl.evaluation.play import (
-    FIRST_EPISODE,
-    Environments,
-    evaluate,
-    play,
-)
+from singleshot.rl.evaluation.play import FIRST_EPISODE, Environments, evaluate, play
 
 CONFIG = BCQConfig(evaluation_samples=2)
 

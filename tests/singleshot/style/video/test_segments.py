@@ -20,12 +20,7 @@ from singleshot.style.model_file import ModelCard, load_model, save_model
 from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.join import join_segments
 from singleshot.style.video.reader import probe, read_frames, read_segment
-from singleshot.style.video.segments import (
-    SEGMENT,
-    StylizeSegmentParams,
-    plan_segments,
-    with_lead,
-)
+from singleshot.style.video.segments import SEGMENT, StylizeSegmentParams, plan_segments, with_lead
 from singleshot.style.video.smoothing import LEAD, smooth
 from tasks.stylize import stylize_segment
 

@@ -5,15 +5,7 @@ from moving_scenes import pan, smooth_noise
 
 from singleshot.style.apply.light import grey
 from singleshot.style.evaluation.warping_error import warping_error
-from singleshot.style.video.smoothing import (
-    HISTORY,
-    LEAD,
-    TOLERANCE,
-    optical_flow,
-    smooth,
-    targets,
-    warp,
-)
+from singleshot.style.video.smoothing import HISTORY, LEAD, TOLERANCE, optical_flow, smooth, targets, warp
 
 
 def grey_frames(*levels, size=(48, 64)):
