@@ -136,7 +136,7 @@ def measure_quality(job: Job) -> Iterator[Event]:
     evaluator = Evaluator(job.inputs, params.config.size_px, job.device)
     photos = PhotoSet.open(job.inputs["photos"])
     network, card, training = _load_network(job)
-    painting = evaluator.painting_grams(training.style_px)
+    painting = evaluator.network.grams(read_rgb(job.inputs["painting"], short_side=training.style_px))
     loss = PerceptualLoss(evaluator.network, painting, training.loss_weights)
     rows: list[QualityRow] = []
     iterations: list[IterationRow] = []

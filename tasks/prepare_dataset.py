@@ -3,7 +3,7 @@
 import json
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -54,13 +54,11 @@ class DatasetParams:
                     "data@offline_rl.data=minari or d4rl"
                 )
             return cls(name, environment, replace(data, seed=draw, minari={}, d4rl={}))
-        unused = DataConfig(source=data.source)
-        entries = data.minari if data.source == "minari" else data.d4rl
+        entries: Mapping[str, Any] = getattr(data, data.source)
         if name not in entries:
             raise UserError(f"data.{data.source} has no entry for {name}, only {sorted(entries)}; add one")
-        if data.source == "minari":
-            return cls(name, environment, replace(unused, minari={name: data.minari[name]}))
-        return cls(name, environment, replace(unused, d4rl={name: data.d4rl[name]}))
+        own = DataConfig(source=data.source, **{data.source: {name: entries[name]}})
+        return cls(name, environment, own)
 
     def inputs(self, expert: Path) -> dict[str, Path]:
         """Files or directories that :func:`prepare_dataset` reads, unless the source is remote."""

@@ -19,9 +19,7 @@ SOURCES = {
     "extra-index-url": ("UV_INDEX", " "),
     "find-links": ("UV_FIND_LINKS", ","),
     "trusted-host": ("UV_INSECURE_HOST", " "),
-    "proxy": ("ALL_PROXY", " "),
     "cert": ("SSL_CERT_FILE", " "),
-    "client-cert": ("SSL_CLIENT_CERT", " "),
 }
 """uv's variable for each of pip's settings about sources, and its separator of several values (pip's is a
 space)."""

@@ -60,11 +60,11 @@ class Evaluator:
     """
 
     def __init__(self, inputs: Mapping[str, Path], size_px: int, device: str) -> None:
-        self.device, self.painting_file = device, inputs["painting"]
+        self.device = device
         self.network = LossNetwork(load_backbone(inputs["vgg16"]).to(device))
         self.judges = {name: channels_last(load_backbone(inputs[name]).to(device)) for name in JUDGES}
         self.lpips = load_lpips(self.judges["alexnet"], inputs["lpips"])
-        self.painting = self.represent(read_rgb(self.painting_file, short_side=size_px))
+        self.painting = self.represent(read_rgb(inputs["painting"], short_side=size_px))
 
     @torch.no_grad()
     def represent(self, pixels: Tensor) -> JudgedPicture:
@@ -72,10 +72,6 @@ class Evaluator:
         pixels = pixels.to(self.device)
         judged = {name: layer_grams(judge, pixels) for name, judge in self.judges.items()}
         return JudgedPicture(pixels, self.network.represent(pixels[None]), judged)
-
-    def painting_grams(self, short_side: int) -> Grams:
-        """Gram matrices of the painting at another size."""
-        return self.network.grams(read_rgb(self.painting_file, short_side=short_side))
 
     def scores(self, x: JudgedPicture, photo: JudgedPicture) -> PictureScores:
         """Scores of a picture that was made from `photo` and has its size."""
