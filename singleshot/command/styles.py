@@ -62,11 +62,7 @@ def read_shares(styles: Iterable[str]) -> Shares:
 
 
 def style_model(style: str) -> Path:
-    """The model file of a style.
-
-    Raises:
-        UserError: there is no such style.
-    """
+    """The model file of a style. Raises UserError if there is no such style."""
     path = Path(style)
     if path.suffix in MODELS or (path / MODEL).is_file():
         return path

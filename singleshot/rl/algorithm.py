@@ -136,21 +136,13 @@ ALGORITHMS = modules_of("singleshot.rl.algorithms")
 
 
 def module_of(name: str) -> str:
-    """Full name of the module of the algorithm `name`.
-
-    Raises:
-        UserError: there is no such algorithm.
-    """
+    """Full name of the module of the algorithm `name`. Raises UserError if there is no such algorithm."""
     if name not in ALGORITHMS:
         raise UserError(f"no algorithm {name!r}; known are {', '.join(ALGORITHMS)}")
     return ALGORITHMS[name]
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """The class of the algorithm `name`.
-
-    Raises:
-        UserError: there is no such algorithm.
-    """
+    """The class of the algorithm `name`. Raises UserError if there is no such algorithm."""
     found: type[Algorithm] = importlib.import_module(module_of(name)).ALGORITHM
     return found

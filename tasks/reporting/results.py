@@ -88,11 +88,7 @@ class Results:
         return {name: path for name, path in sorted(self.files.items()) if PurePosixPath(name).match(pattern)}
 
     def records(self, pattern: str) -> list[dict[str, Any]]:
-        """Read the JSON files whose path matches `pattern`.
-
-        Raises:
-            UserError: a file is not JSON.
-        """
+        """Read the JSON files whose path matches `pattern`. Raises UserError if a file is not JSON."""
         found = []
         for name, path in self.find(pattern).items():
             with explained(f"{name}: not JSON", "remove it, then run `dvc repro`", ValueError):

@@ -292,20 +292,6 @@ def raylets():
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory):
-    """Cells that were computed in this process's forks: cells, store and recorder."""
-    directory = tmp_path_factory.mktemp("here")
-    (directory / "given").write_text("text")
-    cells = [
-        dataclasses.replace(cell, inputs={"given": directory / "given"})
-        for cell in [*sums(3), *sums(5, stack="together", steps=3)[3:]]
-    ]
-    store, recorder = CellStore(directory / "cells"), Recorder()
-    fan_out(cells, dataclasses.replace(LOCAL, stack_size=2), store, recorder)
-    return cells, store, recorder
-
-
-@pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     """What five stacked cells leave."""
     cells, store = sums(5, stack="s"), CellStore(tmp_path_factory.mktemp("undisturbed") / "cells")
@@ -314,10 +300,10 @@ def undisturbed(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def joined(here, undisturbed, cluster):
+def joined(undisturbed, cluster):
     """The cluster, joined once: for each that joins it, workers start and import, which takes seconds.
 
-    After the other fixtures: a process that has joined may not fork.
+    After the other fixture: a process that has joined may not fork.
     """
 
     def join_again(config):
@@ -421,16 +407,6 @@ def test_cells_that_measure_seconds_have_their_executor_to_themselves(store, exe
     fan_out(sums(3, seconds=0.05), executor, store, recorder, alone=True)
     fates = [words[:2] for words in recorder.said if words[0] in {"started", "finished"}]
     assert fates == [(fate, f"sum-{i}") for i in range(3) for fate in ("started", "finished")]
-
-
-@pytest.mark.slow
-def test_ray_and_local_give_byte_identical_cells(joined, here, store):
-    cells, local, told = here
-    recorder = Recorder()
-    fan_out(cells, dataclasses.replace(joined, stack_size=2), store, recorder)
-    assert contents(store, cells) == contents(local, cells)
-    assert len(contents(local, cells)) == 5
-    assert sorted(recorder.about("metrics"), key=str) == sorted(told.about("metrics"), key=str)
 
 
 @pytest.mark.slow

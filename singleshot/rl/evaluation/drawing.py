@@ -248,11 +248,7 @@ def _fixed(points: NDArray[np.float64]) -> NDArray[np.int32]:
 
 
 def write_video(path: Path, frames: Iterable[Frame], frames_per_second: float) -> None:
-    """Write frames as an H.264 video in an MP4 file.
-
-    Raises:
-        UserError: the video can't be written there.
-    """
+    """Write frames as an H.264 video in an MP4 file. Raises UserError if the video can't be written there."""
     frames = iter(frames)
     first = next(frames)
     height, width, _ = first.shape

@@ -21,11 +21,7 @@ DRAWN = "drawn"
 
 
 def drawn_painting(name: str) -> Path:
-    """The file of the painting called `name`.
-
-    Raises:
-        UserError: there is no painting of that name.
-    """
+    """The file of the painting called `name`. Raises UserError if there is no painting of that name."""
     files = {file.stem: file for file in sorted(FOLDER.iterdir())}
     if name not in files:
         raise UserError(
