@@ -71,11 +71,9 @@ def _version(client: "MlflowClient", name: str, digest: str) -> str | None:
     from mlflow.models import get_model_info
 
     for found in client.search_model_versions(f"name = '{name}' and tags.sha256 = '{digest}'"):
-        try:
+        with contextlib.suppress(MlflowException, OSError):  # `mlflow gc` removed them
             get_model_info(f"models:/{name}/{found.version}")
-        except (MlflowException, OSError):  # `mlflow gc` removed them
-            continue
-        return str(found.version)
+            return str(found.version)
     return None
 
 

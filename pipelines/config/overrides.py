@@ -102,11 +102,9 @@ def readable(override: str) -> str:
     from hydra.errors import HydraException
 
     key, equals, value = override.partition("=")
-    try:
+    with contextlib.suppress(HydraException):
         if not OverridesParser.create().parse_override(override).is_sweep_override():
             return override
-    except HydraException:
-        pass
     return f"{key}={quoted(value)}" if equals else override
 
 

@@ -3,7 +3,6 @@
 Commands themselves import the modules that import PyTorch, so that `--help` and completion don't wait.
 """
 
-import tempfile
 from collections.abc import Callable
 from glob import has_magic
 from pathlib import Path
@@ -182,9 +181,6 @@ def evaluate(
     seed: NoiseSeed = 0,
     environment: EnvironmentId = None,
     video: Annotated[Path | None, option("FILE.mp4", "Write a video of an episode of median return.")] = None,
-    renderer: Annotated[
-        Literal["drawing", "mujoco"], option(None, "The video's renderer; MuJoCo's needs OpenGL.")
-    ] = "drawing",
 ) -> None:
     """Play a trained agent: print its returns and D4RL score, and optionally write a video."""
     must_be_new(video, "--video", ".mp4")
@@ -197,20 +193,16 @@ def evaluate(
     from singleshot.rl.evaluation import play
 
     if video:  # before the agent plays for nothing
-        from singleshot.rl.evaluation.drawing import write_drawing, write_rendering
+        from singleshot.io.whole_file import whole_file
+        from singleshot.rl.evaluation.drawing import write_drawing
     trained = load_agent(file)
     where = _where(environment, trained.environment)
     print(f"{trained.spec}, in {where.id}")
     returns, episode = play.evaluate(trained, where, episodes, seed)
     _print_returns(where, returns)
     if video:
-        with tempfile.TemporaryDirectory(dir=video.absolute().parent) as directory:
-            partial = Path(directory) / video.name  # so that an interrupt leaves no half-written video
-            if renderer == "mujoco":
-                write_rendering(partial, episode)
-            else:
-                write_drawing(partial, episode, str(trained.spec))
-            partial.replace(video)
+        with whole_file(video) as partial:
+            write_drawing(partial, episode, str(trained.spec))
         print(f"{video}: an episode with a return of {episode.rewards.sum():.1f}, the median")
 
 

@@ -184,14 +184,14 @@ def _stylize_video(
     video: Path, target: Path, model: Path, device: str, options: StylizeOptions, record: Record
 ) -> StylizerName:
     info = probe(video)
-    check_size(info.width, info.height, str(video))
+    check_size(info.format.width, info.format.height, str(video))
     # The lock isn't beside the target, where the file would stay.
     lock = Path(tempfile.gettempdir()) / f"singleshot-{sha256_of_value(str(target.absolute()))[:16]}.lock"
     with FileLock(lock):
         if target.exists() and not options.force:
             raise UserError(f"{target}: another process has just written it; give --force to overwrite")
         runtime = options.runtime or _runtime(model, info, device, options.settings)
-        size, rate = f"{info.width}x{info.height}", float(info.frame_rate)
+        size, rate = f"{info.format.width}x{info.format.height}", float(info.frame_rate)
         print(f"{video}: {info.frames} frames of {size} at {rate:g} a second, by {runtime}", flush=True)
         if runtime == "torch" and not options.runtime and unavailable("openvino-f32"):
             print("OpenVINO is two to six times as fast: pip install onnx openvino", flush=True)
@@ -220,7 +220,13 @@ def _segments(
     files = [directory / f"{number:04}.mp4" for number in range(len(planned))]
     missing = [(file, segment) for file, segment in zip(files, planned, strict=True) if not file.exists()]
     stylizer = open_stylizer(
-        model, runtime, info.width, info.height, options.settings, device, torch.get_num_threads()
+        model,
+        runtime,
+        info.format.width,
+        info.format.height,
+        options.settings,
+        device,
+        torch.get_num_threads(),
     )
     left = sum(segment.frames for _, segment in missing)
     with tqdm(total=info.frames, initial=info.frames - left, unit="frame", disable=None) as progress:
@@ -236,6 +242,6 @@ def _segments(
 
 def _runtime(model: Path, info: VideoInfo, device: str, settings: StylizeSettings) -> StylizerName:
     """A GPU is fastest by PyTorch, and only PyTorch has tiles."""
-    height, width = small_size(info.height, info.width, settings.stroke)
+    height, width = small_size(info.format.height, info.format.width, settings.stroke)
     whole = fits_whole(1, width, height, channels=load_model(model)[0].width)
     return fixed_runtime(settings) if device == "cpu" and whole else "torch"

@@ -143,7 +143,9 @@ def measure(calls: int) -> Samples:
     if calls > 1:
         prepared.run(batches[-1])
     samples = time_calls([partial(prepared.run, batches[i % len(batches)]) for i in range(calls)])
-    return replace(samples, peak_memory_bytes=_peak_memory() if peak_was_reset else None)
+    status = Path("/proc/self/status").read_text("utf-8").splitlines() if peak_was_reset else ()
+    peaks = (1024 * int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+    return replace(samples, peak_memory_bytes=next(peaks, None))
 
 
 def _reset_peak_memory() -> bool:
@@ -151,10 +153,3 @@ def _reset_peak_memory() -> bool:
     with suppress(OSError):
         return Path("/proc/self/clear_refs").write_text("5", encoding="utf-8") > 0
     return False
-
-
-def _peak_memory() -> int:
-    """Peak of this process's memory, in bytes."""
-    status = Path("/proc/self/status").read_text("utf-8").splitlines()
-    (peak,) = (line for line in status if line.startswith("VmHWM:"))
-    return int(peak.split()[1]) * 1024

@@ -82,7 +82,7 @@ def mux(container: OutputContainer, *streams: Iterable[Packet]) -> int:
     has reached before. Frames are never left out.
     """
     refused = 0
-    for packet in heapq.merge(*streams, key=_time):
+    for packet in heapq.merge(*streams, key=lambda packet: (packet.dts or 0) * packet.time_base):
         try:
             container.mux(packet)
         except (av.InvalidDataError, av.ArgumentError):
@@ -90,7 +90,3 @@ def mux(container: OutputContainer, *streams: Iterable[Packet]) -> int:
                 raise
             refused += 1
     return refused
-
-
-def _time(packet: Packet) -> Fraction:
-    return (packet.dts or 0) * packet.time_base

@@ -25,7 +25,9 @@ def whole_file(target: Path) -> Iterator[Path]:
     beginning = f".{sha256_of_value(target.name)[:8]}"  # the name itself may be as long as names can be
     for left in target.parent.glob(f"{beginning}-*.partial"):
         if left.is_file():
-            _remove_unless_in_use(left)
+            with suppress(OSError), left.open("rb") as file:  # BlockingIOError, if its writer lives
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
     partial = target.with_name(f"{beginning}-{secrets.token_hex(8)}.partial")
     try:
         opened = partial.open("xb")
@@ -39,12 +41,6 @@ def whole_file(target: Path) -> Iterator[Path]:
             move_synced(partial, target)
         finally:
             partial.unlink(missing_ok=True)
-
-
-def _remove_unless_in_use(partial: Path) -> None:
-    with suppress(OSError), partial.open("rb") as file:  # BlockingIOError, if its writer lives
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        partial.unlink()
 
 
 def move_synced(complete: Path, target: Path) -> None:

@@ -164,7 +164,7 @@ def spaces_of(environment: Environment) -> Spaces:
     return Spaces(environment.name, size, bounds, spec.max_episode_steps if spec else None)
 
 
-def make_environment(environment: Environment, render_mode: str | None = None) -> Env:
+def make_environment(environment: Environment) -> Env:
     """An environment that takes actions within [-1, 1], whatever its own bounds are.
 
     Raises:
@@ -180,8 +180,6 @@ def make_environment(environment: Environment, render_mode: str | None = None) -
     arguments: dict[str, Any] = dict(environment.kwargs)
     if environment.time_limit:
         arguments["max_episode_steps"] = environment.time_limit
-    if render_mode:  # an environment without pictures need not take this argument
-        arguments["render_mode"] = render_mode
     by = f"gymnasium {gymnasium.__version__} and mujoco {mujoco.__version__}"
     fix = "correct its id or kwargs, or install what it needs"
     with explained(f"environment {environment.id} can't be made with {by}", fix):

@@ -7,10 +7,7 @@ side, a capsule looks like a capsule whatever its direction, so the bodies of ot
 too.
 """
 
-import ctypes.util
 import math
-import os
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -26,7 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 from scipy.ndimage import uniform_filter1d
 
-from singleshot.errors import UserError, explained
+from singleshot.errors import explained
 from singleshot.io.h264 import VideoFormat, add_h264, address, encode
 from singleshot.io.images import Frame
 from singleshot.rl.environments import Environment, make_environment
@@ -266,34 +263,3 @@ def write_drawing(path: Path, episode: PlayedEpisode, label: str) -> None:
     """Write an episode as this project draws it, at its real speed."""
     scene = SideBySide([episode], [Caption(label, COLOUR)], WIDTH, HEIGHT)
     write_video(path, scene.frames(), scene.frames_per_second)
-
-
-def write_rendering(path: Path, episode: PlayedEpisode) -> None:
-    """Write an episode as MuJoCo renders it, (480, 480), a frame for each step, at its real speed.
-
-    Raises:
-        UserError: MuJoCo can't render on this machine.
-    """
-    # Without a display, choose a back end that needs none. By default, Gymnasium tries GLFW and fails.
-    if "MUJOCO_GL" not in os.environ and "DISPLAY" not in os.environ and sys.platform == "linux":
-        os.environ["MUJOCO_GL"] = "osmesa" if ctypes.util.find_library("EGL") is None else "egl"
-    environment = make_environment(episode.environment, render_mode="rgb_array")
-    environment.reset(seed=0)
-    simulation = environment.unwrapped
-    if not isinstance(simulation, MujocoEnv):
-        raise UserError(
-            f"{episode.environment.id} is not simulated by MuJoCo, so its episodes have no pictures"
-        )
-
-    what = f"MuJoCo can't render here with MUJOCO_GL={os.environ.get('MUJOCO_GL', '(unset)')}"
-    fix = "install a GPU's driver or libegl1 and libgl1-mesa-dri (MUJOCO_GL=egl), or libosmesa6 (=osmesa)"
-
-    def frames() -> Iterator[Frame]:
-        for positions in episode.positions[1:]:
-            simulation.set_state(positions, np.zeros(simulation.model.nv))
-            with explained(what, fix):
-                frame = np.asarray(environment.render())
-            yield frame
-
-    write_video(path, frames(), 1 / episode.step_seconds)
-    environment.close()

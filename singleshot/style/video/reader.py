@@ -111,16 +111,6 @@ class VideoInfo:
     """Number of frames that the file should have had: more than `frames` if it is damaged."""
 
     @property
-    def width(self) -> int:
-        """Width of the upright frames, in pixels."""
-        return self.format.width
-
-    @property
-    def height(self) -> int:
-        """Height of the upright frames, in pixels."""
-        return self.format.height
-
-    @property
     def frame_rate(self) -> Fraction:
         """Frames per second; the mean where it varies."""
         return Fraction(self.format.frame_rate)

@@ -6,7 +6,7 @@ from PIL import Image
 from singleshot.errors import UserError
 from singleshot.job import Job
 from singleshot.rl.environments import LOCOMOTION
-from singleshot.rl.evaluation.drawing import Caption, write_drawing, write_rendering
+from singleshot.rl.evaluation.drawing import Caption, write_drawing
 from singleshot.rl.evaluation.episode import PlayedEpisode, load_episode
 from tasks.animate import AnimateParams, animate
 
@@ -48,23 +48,7 @@ def test_a_drawn_video_is_h264_that_browsers_play(tmp_path):
     assert frames[0].shape == (480, 854, 3)
 
 
-@pytest.mark.slow
-def test_mujocos_video_has_a_frame_per_step(tmp_path):
-    try:
-        write_rendering(tmp_path / "hopper.mp4", EPISODE)
-    except UserError as error:
-        pytest.skip(f"no OpenGL here: {error}")
-    _, rate, frames = read(tmp_path / "hopper.mp4")
-    assert (rate, len(frames)) == (125, 40)
-
-
-def test_missing_opengl_and_a_missing_folder_are_one_clear_error(monkeypatch, tmp_path):
-    def broken(_):
-        raise AttributeError("'NoneType' object has no attribute 'glGetError'")
-
-    monkeypatch.setattr("gymnasium.envs.mujoco.MujocoEnv.render", broken)
-    with pytest.raises(UserError, match="libegl1"):
-        write_rendering(tmp_path / "hopper.mp4", EPISODE)
+def test_a_missing_folder_is_one_clear_error(tmp_path):
     with pytest.raises(UserError, match=r"no/video\.mp4"):
         write_drawing(tmp_path / "no/video.mp4", EPISODE, "an agent")
 

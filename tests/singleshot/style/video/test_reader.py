@@ -37,7 +37,7 @@ def test_every_container_gives_all_frames_at_exact_times_and_all_segments(tmp_pa
     video = make_video(tmp_path / f"video.{suffix}", **KINDS[suffix])
     info, frames = probe(video), list(read_frames(video))
     rate = KINDS[suffix].get("rate", NTSC)
-    assert (info.width, info.height, info.frame_rate, info.frames) == (64, 48, rate, 30)
+    assert (info.format.width, info.format.height, info.frame_rate, info.frames) == (64, 48, rate, 30)
     assert [time * info.time_base for time in info.timestamps] == [n / rate for n in range(30)]
     assert info.end * info.time_base == 30 / rate
     assert info.expected_frames == 30
@@ -85,7 +85,11 @@ def encoded(path, frames, codec="libx264", pix_fmt="yuv420p", options=None, matr
 def test_rotated_videos_are_turned_as_opencv_turns_them(tmp_path, rotation):
     video = make_video(tmp_path / "video.mov", frames=2, rotation=rotation)
     info, frame = probe(video), next(read_frames(video))
-    assert frame.shape == (info.height, info.width, 3) == ((48, 64, 3) if rotation == 180 else (64, 48, 3))
+    assert (
+        frame.shape
+        == (info.format.height, info.format.width, 3)
+        == ((48, 64, 3) if rotation == 180 else (64, 48, 3))
+    )
     _, bgr = cv2.VideoCapture(str(video)).read()
     assert np.abs(bgr[..., ::-1].astype(int) - frame).max() <= 2
 

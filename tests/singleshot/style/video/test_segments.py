@@ -92,7 +92,11 @@ def test_a_joined_video_is_as_its_source(source, tmp_path):
         np.testing.assert_allclose([t for t, _ in after], [t for t, _ in before], atol=1.5e-3)
     capture = cv2.VideoCapture(str(output))
     shape = capture.get(cv2.CAP_PROP_FRAME_WIDTH), capture.get(cv2.CAP_PROP_FRAME_HEIGHT)
-    assert (*shape, capture.get(cv2.CAP_PROP_FRAME_COUNT)) == (info.width, info.height, info.frames)
+    assert (*shape, capture.get(cv2.CAP_PROP_FRAME_COUNT)) == (
+        info.format.width,
+        info.format.height,
+        info.frames,
+    )
     assert sum(1 for _ in iter(lambda: capture.read()[0], False)) == info.frames
     assert list(tmp_path.glob(".*")) == []
 
