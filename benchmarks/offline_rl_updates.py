@@ -22,14 +22,14 @@ from singleshot.rl.algorithms.iql import IQLConfig
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
-from singleshot.rl.environments import LOCOMOTION, spaces_of
+from singleshot.rl.environments import LOCOMOTION, known_spaces
 from singleshot.rl.networks import Execution
 from singleshot.rl.pruning import make_masks
 from singleshot.rl.training.learner import Learner
 from tasks.train_agents import TrainingConfig
 
 ENVIRONMENT = "HalfCheetah"
-SPACES = spaces_of(LOCOMOTION[ENVIRONMENT])
+SPACES = known_spaces(LOCOMOTION[ENVIRONMENT])
 CONFIGS: dict[str, AlgorithmConfig] = {
     "bc": BCConfig(),
     "bcq": BCQConfig(),

@@ -7,11 +7,7 @@ from typing import Any
 
 from singleshot.secrets import without_secrets
 
-OUT_OF_MEMORY = (
-    "CUDA error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "DefaultCPUAllocator: ",
-)
+OUT_OF_MEMORY = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "DefaultCPUAllocator: ")
 """Parts of the messages of PyTorch's out-of-memory errors that are plain RuntimeErrors."""
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from singleshot.errors import UserError
-from singleshot.io.images import encode_jpeg, middle, read_rgb, side_by_side
+from singleshot.io.images import encode_jpeg, middle, read_rgb
 from singleshot.job import Event, Job, Metrics, Progress, per_job
 from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, stylize
 from singleshot.style.datasets.photos import PhotoSet
@@ -62,7 +62,7 @@ def stylize_photos(job: Job) -> Iterator[Event]:
         (job.output / f"{name}.jpg").write_bytes(encode_jpeg(stylized))
         height, scale = photo.shape[-2], photo.shape[-2] / painting.shape[-2]
         beside = _scaled(painting, height, round(scale * painting.shape[-1]))
-        rows.append(side_by_side(beside, photo, stylized))
+        rows.append(torch.cat([beside, photo, stylized], dim=-1))
         yield Progress(n / len(params.photos))
     (job.output / "before_after.jpg").write_bytes(encode_jpeg(_stacked(rows)))
     yield Metrics(card.steps, {"seconds_per_image": seconds / len(rows)})
@@ -118,7 +118,7 @@ def stylize_large(job: Job) -> Iterator[Event]:
     photo = read(round(min(sides) * params.config.long_side_px / max(sides)))
     picture = stylize(network.to(job.device), photo[None], params.settings)[0]
     (job.output / "picture.jpg").write_bytes(encode_jpeg(picture))
-    detail = side_by_side(middle(photo, DETAIL_PX), middle(picture, DETAIL_PX))
+    detail = torch.cat([middle(photo, DETAIL_PX), middle(picture, DETAIL_PX)], dim=-1)
     (job.output / "detail.jpg").write_bytes(encode_jpeg(detail))
     yield Metrics(card.steps, {"megapixels": picture[0].numel() / 1e6})
 

@@ -48,28 +48,19 @@ def inspect_file(path: Path) -> None:
     """
     packed = is_packed(path)
     contents = read_packed(path) if packed else unpack(_packed(path, "raw")[1])
-    rows = [
-        {
-            "tensor": part.name,
-            "shape": "×".join(map(str, part.shape)) or "scalar",
-            "kept": f"{part.kept:,}",
-            "pruned": f"{1 - part.kept / part.entries:.2%}" if part.entries else "-",
-            "mask": f"{part.mask_bytes:,} ({part.mask_bound_bytes:,.0f})",
-            "values": f"{part.value_bytes:,} ({part.value_bound_bytes:,})",
-        }
-        for part in contents.parts
-    ]
-    table = [list(rows[0]), *(list(row.values()) for row in rows)]
+    table = [["tensor", "shape", "kept", "pruned", "bytes of mask", "and values"]]
+    for part in contents.parts:
+        pruned = f"{1 - part.kept / part.entries:.2%}" if part.entries else "-"
+        numbers = [f"{part.kept:,}", pruned, f"{part.mask_bytes:,}", f"{part.value_bytes:,}"]
+        table.append([part.name, "×".join(map(str, part.shape)) or "scalar", *numbers])
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for line in table:
         print("  ".join(word.rjust(width) for word, width in zip(line, widths, strict=True)))
     size = contents.header_bytes + sum(part.mask_bytes + part.value_bytes for part in contents.parts)
     dense = sum(4 * part.entries for part in contents.parts if part.dtype == "float32")
-    bound = sum(part.mask_bound_bytes + part.value_bound_bytes for part in contents.parts)
     kind = f"packed, values {contents.values}" if packed else f"safetensors of {path.stat().st_size:,} bytes"
     print(f"\n{path}: {kind}; {size:,} bytes packed, of which {contents.header_bytes:,} header")
     print(f"float32 tensors, dense: {dense:,} bytes, {dense / size:.2f} times as many")
-    print(f"entropy bound (in brackets), for masks and values without any pattern: {bound:,.0f} bytes")
 
 
 def _packed(source: Path, values: ValuesName) -> tuple[TensorFile, bytes]:

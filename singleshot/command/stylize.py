@@ -219,15 +219,8 @@ def _segments(
     planned = plan_segments(info, FRAMES_PER_SEGMENT)
     files = [directory / f"{number:04}.mp4" for number in range(len(planned))]
     missing = [(file, segment) for file, segment in zip(files, planned, strict=True) if not file.exists()]
-    stylizer = open_stylizer(
-        model,
-        runtime,
-        info.format.width,
-        info.format.height,
-        options.settings,
-        device,
-        torch.get_num_threads(),
-    )
+    width, height = info.format.width, info.format.height
+    stylizer = open_stylizer(model, runtime, width, height, options.settings, device, torch.get_num_threads())
     left = sum(segment.frames for _, segment in missing)
     with tqdm(total=info.frames, initial=info.frames - left, unit="frame", disable=None) as progress:
         for file, segment in missing:

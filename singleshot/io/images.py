@@ -68,11 +68,7 @@ WITH_PROFILE = ("JPEG", "PNG", "WEBP", "TIFF", "HEIF", "AVIF")
 """Formats whose files hold a colour profile, EXIF and XMP when Pillow writes them."""
 ANIMATED = ("GIF", "WEBP", "PNG", "AVIF")
 """Formats whose several pictures are the frames of a film."""
-CODES = {
-    "PNG": (b"\0\0\0\4cICP", ">BB"),
-    "HEIF": (b"colrnclx", ">HH"),
-    "AVIF": (b"colrnclx", ">HH"),
-}
+CODES = {"PNG": (b"\0\0\0\4cICP", ">BB"), "HEIF": (b"colrnclx", ">HH"), "AVIF": (b"colrnclx", ">HH")}
 """What precedes the codes of primaries and of the transfer function (ITU-T H.273) in a file, and their form.
 Pillow hands out neither."""
 JPEG_END = b"\xff\xd9"
@@ -494,11 +490,6 @@ def encode_jpeg(picture: Tensor, quality: int = 92) -> bytes:
 def luma(pictures: Tensor) -> Tensor:
     """Luma (…, 1, H, W) of pictures (…, 3, H, W)."""
     return (pictures * torch.tensor(LUMA, device=pictures.device).view(3, 1, 1)).sum(dim=-3, keepdim=True)
-
-
-def side_by_side(*pictures: Tensor) -> Tensor:
-    """Pictures (3, H, W_i) of one height in a row: (3, H, ΣW_i)."""
-    return torch.cat(pictures, dim=-1)
 
 
 def contact_sheet(pictures: Sequence[Tensor], captions: Sequence[str]) -> Tensor:

@@ -147,16 +147,13 @@ class Spaces:
 
 
 def known_spaces(environment: Environment | None) -> Spaces | None:
-    """An environment's spaces; None if there is no environment."""
-    return spaces_of(environment) if environment and environment.id else None
-
-
-def spaces_of(environment: Environment) -> Spaces:
-    """An environment's spaces; the environment is made for that.
+    """An environment's spaces, for which it is made; None if there is no environment.
 
     Raises:
         UserError: see :func:`make_environment`.
     """
+    if environment is None or environment.id is None:
+        return None
     made = make_environment(environment)
     bounds = bounds_of(made)
     size, spec = int(np.prod(made.observation_space.shape or ())), made.spec

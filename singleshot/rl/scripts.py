@@ -54,7 +54,7 @@ from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.data.transitions import ARRAYS, Transitions
-from singleshot.rl.environments import Environment, playing, spaces_of
+from singleshot.rl.environments import Environment, known_spaces, playing
 from singleshot.rl.evaluation.play import FIRST_EPISODE, evaluate
 from singleshot.rl.networks import AnyNetwork
 from singleshot.rl.training.stack import CHECK_EVERY, Member, Stack, flushed_denormals
@@ -365,7 +365,7 @@ class Agent:
                 raise UserError(f"the function of environments returned {shown(made)}, not a gymnasium.Env")
             return self._play(made, episodes, seed)
         where = Environment(environment) if isinstance(environment, str) else environment
-        if spaces_of(where).time_limit is None:
+        if (spaces := known_spaces(where)) and spaces.time_limit is None:
             logger.warning("%s has no time limit: this ends only when its episodes do", where.name)
         returns, _ = evaluate(self.agent, where, episodes, seed)
         return returns

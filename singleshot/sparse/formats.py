@@ -6,6 +6,7 @@ entries are the pruned ones, so a format needs no mask. Values are float32, as t
 """
 
 import io
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from singleshot.io.tensor_file import TensorFile
-from singleshot.sparse.packed import ValuesName, log2_binomial, pack
+from singleshot.sparse.packed import ValuesName, pack
 
 Tensors = Mapping[str, Tensor]
 """A network's float32 tensors by name, as in a state dict: weights (2 axes or more) and biases (1 axis)."""
@@ -72,6 +73,11 @@ FORMATS: Mapping[str, Callable[[Tensors], bytes]] = {
     **{f"packed_{values}": partial(_pack, values) for values in get_args(ValuesName)},
 }
 """The content of a file with a network, by format."""
+
+
+def log2_binomial(n: int, k: int) -> float:
+    """Bits needed to tell which `k` of `n` weights are kept, if all masks are equally likely."""
+    return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
 def entropy_bound_bytes(tensors: Tensors) -> int:

@@ -67,16 +67,6 @@ class Part:
         """Number of entries of the dense tensor."""
         return math.prod(self.shape)
 
-    @property
-    def mask_bound_bytes(self) -> float:
-        """Bytes of a mask with as many kept weights, if all such masks were equally likely."""
-        return log2_binomial(self.entries, self.kept) / 8
-
-    @property
-    def value_bound_bytes(self) -> int:
-        """Fewest bytes that the kept values take, if their bits are random."""
-        return 4 * self.kept if self.dtype == "float32" else self.value_bytes
-
 
 @dataclass(frozen=True)
 class Contents:
@@ -86,11 +76,6 @@ class Contents:
     values: ValuesName
     parts: tuple[Part, ...]
     header_bytes: int
-
-
-def log2_binomial(n: int, k: int) -> float:
-    """Bits needed to tell which `k` of `n` weights are kept, if all masks are equally likely."""
-    return (math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
 def pack(model: TensorFile, values: ValuesName = "raw", most: int | None = None) -> bytes:

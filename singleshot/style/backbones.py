@@ -118,7 +118,8 @@ def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
     with explained(f"{path}: not the weights of a backbone", fix):
         tensors = file.tensors
         architecture = {str(name): name for name in STYLE_LAYERS}[file.metadata["architecture"]]
-        names = sorted((key for key in tensors if key.endswith(".weight")), key=_position)
+        names = (key for key in tensors if key.endswith(".weight"))
+        names = sorted(names, key=lambda name: int(name.split(".")[1]))  # 10 of `features.10.weight`
         convolutions = [(tensors[name], tensors[name.replace(".weight", ".bias")]) for name in names]
         return Backbone(architecture, convolutions, tensors["mean"], tensors["std"], pooling)
 
@@ -181,8 +182,3 @@ def _relus(architecture: BackboneName, features: nn.Sequential) -> Iterator[tupl
         elif isinstance(module, nn.ReLU):
             in_stage, overall = in_stage + 1, overall + 1
             yield (f"relu{overall}" if architecture == "alexnet" else f"relu{stage}_{in_stage}"), position
-
-
-def _position(name: str) -> int:
-    """A layer's position: 10 for `features.10.weight`."""
-    return int(name.split(".")[1])

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from singleshot.errors import UserError
 from singleshot.io.folders import MODEL
-from singleshot.io.images import contact_sheet, encode_jpeg, read_rgb, side_by_side
+from singleshot.io.images import contact_sheet, encode_jpeg, read_rgb
 from singleshot.io.tables import write_csv
 from singleshot.job import Artifact, Checkpoint, Event, Job, Metrics, Progress, per_job
 from singleshot.random_streams import stream
@@ -249,7 +249,7 @@ class _Training:
         photos = self._batches[self.step - 1]
         generator = stream("preview", self.params.seed, self.step, bits=64)
         photo = photos[int(torch.randint(len(photos), (), generator=generator))]
-        picture = side_by_side(photo, self.trainer.stylize(photo))
+        picture = torch.cat([photo, self.trainer.stylize(photo)], dim=-1)
         return Artifact(f"previews/{self.step:06}.jpg", encode_jpeg(picture))
 
     def _card(self) -> ModelCard:

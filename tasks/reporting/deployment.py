@@ -14,10 +14,7 @@ from tasks.reporting.words import NOT_GIVEN, Row, count, exact_percent, number, 
 BASELINE = "torch"
 CONDITION = ["model", "form", "threads", "batch", "size_px"]
 """Columns of the conditions that runtimes are compared under."""
-PREPARATION = {
-    "right": Key("correctly prepared", SERIES[0]),
-    "reported": Key("as in the report", SERIES[1]),
-}
+PREPARATION = {"right": Key("correctly prepared", SERIES[0]), "reported": Key("as in the report", SERIES[1])}
 REASON_CHARACTERS = 90
 MOST_PANELS = 6
 """Greatest number of panels, one per policy and threads; the table of milliseconds has all policies."""

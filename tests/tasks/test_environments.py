@@ -14,7 +14,7 @@ from singleshot.pruning.masks import PruningConfig
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.transitions import D4RLFile, DataConfig
-from singleshot.rl.environments import make_environment, spaces_of
+from singleshot.rl.environments import known_spaces, make_environment
 from singleshot.rl.evaluation.play import EvaluationConfig
 from tasks.export import ExportParams, export_policy
 from tasks.prepare_dataset import DatasetParams, prepare_dataset
@@ -28,7 +28,7 @@ BOUNDS = {"Humanoid": 0.4, "InvertedPendulum": 3.0, "Pusher": 2.0}
 
 def record(environment, path):
     """A file in D4RL's format of random actions within the environment's own bounds."""
-    made, bounds, rows = make_environment(environment), spaces_of(environment).bounds, []
+    made, bounds, rows = make_environment(environment), known_spaces(environment).bounds, []
     made.action_space.seed(0)
     state, _ = made.reset(seed=0)
     for _ in range(200):
@@ -69,6 +69,6 @@ def test_an_agent_is_pruned_trained_exported_and_played(name, tmp_path):
 
     graph = tmp_path / f"{name.lower()}-compacted.onnx"
     assert np.isfinite(play_onnx(graph, episodes=1)).all()
-    states = 100 * np.random.default_rng(0).standard_normal((50, spaces_of(environment).observation_size))
+    states = 100 * np.random.default_rng(0).standard_normal((50, known_spaces(environment).observation_size))
     largest = np.abs(load_policy(graph).model(state=states.astype(np.float32))["action"]).max()
     assert largest == pytest.approx(BOUNDS.get(name, 1.0), rel=0.02)

@@ -23,8 +23,8 @@ from singleshot.rl.environments import (
     Environment,
     Spaces,
     environment_in_file,
+    known_spaces,
     make_environment,
-    spaces_of,
 )
 from singleshot.rl.evaluation.episode import PlayedEpisode, load_episode
 
@@ -50,7 +50,7 @@ def test_known_scores_of_known_returns() -> None:
 @pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
 def test_locomotion_s_spaces(name: str, version: str, observations: int, actions: int) -> None:
     environment = replace(LOCOMOTION[name], id=f"{name}-{version}")
-    assert spaces_of(environment) == Spaces(name, observations, ActionBounds.unit(actions), 1000)
+    assert known_spaces(environment) == Spaces(name, observations, ActionBounds.unit(actions), 1000)
     made = make_environment(environment)
     made.reset(seed=0)
     observation, *_ = made.step(np.zeros(actions, np.float32))
@@ -74,7 +74,7 @@ def test_actions_are_scaled_to_the_environment_s_bounds() -> None:
 def test_arguments_and_a_time_limit_are_passed_on() -> None:
     environment = Environment("Reacher-v5", {"reward_control_weight": 0.0}, time_limit=3)
     made = make_environment(environment)
-    assert spaces_of(environment).time_limit == 3
+    assert known_spaces(environment).time_limit == 3
     made.reset(seed=0)
     ends = [made.step(np.ones(2, np.float32))[3] for _ in range(3)]
     assert ends == [False, False, True]
@@ -162,7 +162,7 @@ def test_a_file_names_modules_that_the_user_has_imported(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="imported_before"):
         make_environment(named)
     importlib.import_module("imported_before")
-    assert spaces_of(named).observation_size == 11
+    assert known_spaces(named).observation_size == 11
 
 
 def test_mujoco_writes_no_log_into_the_working_directory(

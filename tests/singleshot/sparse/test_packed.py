@@ -17,7 +17,8 @@ from hypothesis.extra import numpy as arrays
 
 from singleshot.errors import UserError
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
-from singleshot.sparse.packed import LOSSLESS, MAGIC, is_packed, log2_binomial, pack, read_packed, unpack
+from singleshot.sparse.formats import log2_binomial
+from singleshot.sparse.packed import LOSSLESS, MAGIC, is_packed, pack, read_packed, unpack
 
 SPECIAL = np.array([0x00000000, 0x80000000, 0x7FC00001, 0xFF800000, 0x00000001, 0x3F800000], np.uint32)
 shapes = st.lists(st.integers(0, 4), max_size=4).map(tuple)
@@ -138,7 +139,8 @@ def test_a_random_mask_takes_hardly_more_than_all_masks_of_its_count_do(density)
     """log2 C(N, k): every format has to spend as much on average, where no mask is likelier than another."""
     mask = torch.from_numpy(np.random.default_rng(1).random((400, 500)) < density)
     (part,) = unpack(pack(TensorFile({"m": mask}, {}))).parts
-    assert part.mask_bytes < 1.08 * part.mask_bound_bytes + 900  # of which each row and column has a byte
+    bound = log2_binomial(part.entries, part.kept) / 8
+    assert part.mask_bytes < 1.08 * bound + 900  # of which each row and column has a byte
 
 
 def test_units_of_unlike_density_save_bits():
@@ -147,7 +149,7 @@ def test_units_of_unlike_density_save_bits():
     mask = np.random.default_rng(2).random((400, 600)) < densities
     (part,) = unpack(pack(TensorFile({"m": torch.from_numpy(mask)}, {}))).parts
     entropy = sum(log2_binomial(half.size, int(half.sum())) for half in (mask[:200], mask[200:])) / 8
-    assert entropy < part.mask_bytes < part.mask_bound_bytes
+    assert entropy < part.mask_bytes < log2_binomial(part.entries, part.kept) / 8
 
 
 def test_exponents_of_a_trained_layers_kind_take_27_bits():

@@ -9,9 +9,9 @@ import safetensors.numpy
 from singleshot.errors import UserError
 from singleshot.rl.actions import ActionBounds
 from singleshot.rl.data.transitions import D4RLFile, DataConfig, Episode, Transitions, from_episodes
-from singleshot.rl.environments import LOCOMOTION, spaces_of
+from singleshot.rl.environments import LOCOMOTION, known_spaces
 
-SPACES = spaces_of(LOCOMOTION["Hopper"])
+SPACES = known_spaces(LOCOMOTION["Hopper"])
 
 
 def hopper_transitions(n: int = 5) -> Transitions:
