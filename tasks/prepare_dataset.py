@@ -57,8 +57,8 @@ class DatasetParams:
         entries: Mapping[str, Any] = getattr(data, data.source)
         if name not in entries:
             raise UserError(f"data.{data.source} has no entry for {name}, only {sorted(entries)}; add one")
-        own = DataConfig(source=data.source, **{data.source: {name: entries[name]}})
-        return cls(name, environment, own)
+        own: dict[str, Any] = {"source": data.source, data.source: {name: entries[name]}}
+        return cls(name, environment, DataConfig(**own))
 
     def inputs(self, expert: Path) -> dict[str, Path]:
         """Files or directories that :func:`prepare_dataset` reads, unless the source is remote."""

@@ -118,9 +118,9 @@ def load_backbone(path: Path, pooling: Pooling = "max") -> Backbone:
     with explained(f"{path}: not the weights of a backbone", fix):
         tensors = file.tensors
         architecture = {str(name): name for name in STYLE_LAYERS}[file.metadata["architecture"]]
-        names = (key for key in tensors if key.endswith(".weight"))
-        names = sorted(names, key=lambda name: int(name.split(".")[1]))  # 10 of `features.10.weight`
-        convolutions = [(tensors[name], tensors[name.replace(".weight", ".bias")]) for name in names]
+        numbers = sorted(int(key.split(".")[1]) for key in tensors if key.endswith(".weight"))
+        layers = [f"features.{number}" for number in numbers]
+        convolutions = [(tensors[f"{layer}.weight"], tensors[f"{layer}.bias"]) for layer in layers]
         return Backbone(architecture, convolutions, tensors["mean"], tensors["std"], pooling)
 
 

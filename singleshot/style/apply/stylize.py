@@ -49,7 +49,7 @@ class StylizeSettings:
     def __post_init__(self) -> None:
         for name, least, most in (("strength", 0, 1), ("stroke", 0.05, 20)):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, Real) and least <= value <= most):
+            if value is not None and not (isinstance(value, Real) and least <= float(value) <= most):
                 raise UserError(f"{name} is {value!r}; it has to be a number from {least:g} to {most:g}")
 
 
