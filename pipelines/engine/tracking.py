@@ -355,10 +355,6 @@ def database_file(uri: str) -> Path | None:
     return Path(uri.removeprefix(SQLITE).partition("?")[0]) if uri.startswith(SQLITE) else None
 
 
-def _is_elsewhere(location: str, here: str) -> bool:
-    return location.startswith("file://") and location.endswith(f"/{ARTIFACTS}") and location != here
-
-
 @contextlib.contextmanager
 def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]":
     """A client of MLflow, and the address that it uses.
@@ -408,7 +404,8 @@ def _open_experiment(
     database = database_file(uri)
     location = (database.resolve().parent / ARTIFACTS).as_uri() if database else None
     experiment = client.get_experiment_by_name(name)
-    if experiment and location and _is_elsewhere(experiment.artifact_location, location):
+    at = experiment.artifact_location if experiment else ""
+    if experiment and location not in (None, at) and at.startswith("file://") and at.endswith(ARTIFACTS):
         # The checkout was moved or copied, and MLflow would write where it was: addresses are absolute.
         client.rename_experiment(experiment.experiment_id, f"{name} (moved, {experiment.experiment_id})")
         experiment = None

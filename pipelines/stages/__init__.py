@@ -39,15 +39,11 @@ class Stage:
         return [pkgutil.resolve_name(f"{__name__}.{step}") for step in self.steps]
 
 
-def _in_file(path: Path) -> Mapping[str, Stage]:
-    stages = yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)["stages"]
-    return {
-        name: Stage(stage["desc"], tuple(stage.get("meta", {}).get("steps", ())))
-        for name, stage in stages.items()
-    }
-
-
-STAGES = _in_file(Path(__file__).resolve().parents[2] / "dvc.yaml")
+_FILE = Path(__file__).resolve().parents[2] / "dvc.yaml"
+STAGES: Mapping[str, Stage] = {
+    name: Stage(stage["desc"], tuple(stage.get("meta", {}).get("steps", ())))
+    for name, stage in yaml.load(_FILE.read_text("utf-8"), yaml.CSafeLoader)["stages"].items()
+}
 """All stages by name, in the order of dvc.yaml."""
 
 EXPERTS = Path("experts")

@@ -45,7 +45,9 @@ def until_interrupted() -> Iterator[None]:
 def _serve_here(
     models: Sequence[Model], config: ServingConfig, directory: Path, made: Sequence[Path]
 ) -> None:
-    _check_port(config)
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    with explained(f"{config.host}:{config.port} can't be used", "give another --host or --port"):
+        socket.create_server((config.host, config.port), family=family).close()
     told, ended = threading.Event(), threading.Event()
 
     def tell() -> None:
@@ -81,12 +83,6 @@ def _serve_here(
     ended.set()
     if not told.is_set():
         raise UserError("the server ended before it answered; the reason is above")
-
-
-def _check_port(config: ServingConfig) -> None:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    with explained(f"{config.host}:{config.port} can't be used", "give another --host or --port"):
-        socket.create_server((config.host, config.port), family=family).close()
 
 
 def url(host: str, port: int) -> str:

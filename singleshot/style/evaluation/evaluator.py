@@ -16,8 +16,7 @@ from singleshot.style.precision import channels_last
 
 JUDGES: tuple[BackboneName, ...] = ("vgg19", "alexnet")
 """Backbones that measure style besides VGG16. A network is trained on VGG16's activations, and a picture by
-Gatys et al.'s optimisation is made from those of its own backbone: each looks best to the backbone that made
-it."""
+Gatys et al.'s optimisation is made from those of its own backbone: each looks best to what made it."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,7 @@ class Evaluator:
         return PictureScores(
             float(feature_reconstruction_loss(φ_x.content, φ_photo.content)),
             style_ratio(φ_x.grams, φ_photo.grams, self.painting.representation.grams),
-            self._judged_ratio("vgg19", x, photo),
-            self._judged_ratio("alexnet", x, photo),
+            *(style_ratio(x.judged[each], photo.judged[each], self.painting.judged[each]) for each in JUDGES),
             ssim(x.pixels, photo.pixels),
             self.lpips(x.pixels, photo.pixels),
         )
-
-    def _judged_ratio(self, judge: BackboneName, x: JudgedPicture, photo: JudgedPicture) -> float:
-        return style_ratio(x.judged[judge], photo.judged[judge], self.painting.judged[judge])
