@@ -22,14 +22,14 @@ from singleshot.rl.algorithms.iql import IQLConfig
 from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from singleshot.rl.data.replay import Randomness, ReplayBuffer
 from singleshot.rl.data.transitions import Transitions
-from singleshot.rl.environments import LOCOMOTION, known_spaces
 from singleshot.rl.networks import Execution
 from singleshot.rl.pruning import make_masks
 from singleshot.rl.training.learner import Learner
 from tasks.train_agents import TrainingConfig
 
 ENVIRONMENT = "HalfCheetah"
-SPACES = known_spaces(LOCOMOTION[ENVIRONMENT])
+STATE_SIZE, ACTION_SIZE = 17, 6
+"""Those of the environment."""
 CONFIGS: dict[str, AlgorithmConfig] = {
     "bc": BCConfig(),
     "bcq": BCQConfig(),
@@ -73,10 +73,10 @@ def random_transitions(count: int) -> Transitions:
     """Transitions with standard normal states and rewards, uniform actions, and no ends of episodes."""
     generator = np.random.default_rng(0)
     return Transitions.cast(
-        generator.standard_normal((count, SPACES.observation_size)),
-        generator.uniform(-1, 1, (count, SPACES.action_size)),
+        generator.standard_normal((count, STATE_SIZE)),
+        generator.uniform(-1, 1, (count, ACTION_SIZE)),
         generator.standard_normal(count),
-        generator.standard_normal((count, SPACES.observation_size)),
+        generator.standard_normal((count, STATE_SIZE)),
         np.zeros(count, np.bool_),
     )
 
@@ -87,7 +87,7 @@ def updating(
     """A function that updates an agent (seed 0) under SNIP's masks; sparsity 0 is dense."""
     config = CONFIGS[algorithm_name]
     spec = AgentSpec(ENVIRONMENT, algorithm_name, "snip" if sparsity else "dense", sparsity, 0)
-    algorithm = make_algorithm(spec, config, SPACES.observation_size, SPACES.action_size)
+    algorithm = make_algorithm(spec, config, STATE_SIZE, ACTION_SIZE)
     masks = None
     if sparsity:
         made = make_masks(algorithm, data, spec.pruner, spec.sparsity, spec.seed)

@@ -401,8 +401,7 @@ def _open_experiment(
 
     name = experiment_name(config, stage)
     # A server has its own place for artifacts; with SQLite, `mlartifacts/` beside the database.
-    database = database_file(uri)
-    location = (database.resolve().parent / ARTIFACTS).as_uri() if database else None
+    location = (file.resolve().parent / ARTIFACTS).as_uri() if (file := database_file(uri)) else None
     experiment = client.get_experiment_by_name(name)
     at = experiment.artifact_location if experiment else ""
     if experiment and location not in (None, at) and at.startswith("file://") and at.endswith(ARTIFACTS):

@@ -78,7 +78,8 @@ class Evaluator:
         return PictureScores(
             float(feature_reconstruction_loss(φ_x.content, φ_photo.content)),
             style_ratio(φ_x.grams, φ_photo.grams, self.painting.representation.grams),
-            *(style_ratio(x.judged[each], photo.judged[each], self.painting.judged[each]) for each in JUDGES),
+            style_ratio(x.judged["vgg19"], photo.judged["vgg19"], self.painting.judged["vgg19"]),
+            style_ratio(x.judged["alexnet"], photo.judged["alexnet"], self.painting.judged["alexnet"]),
             ssim(x.pixels, photo.pixels),
             self.lpips(x.pixels, photo.pixels),
         )
