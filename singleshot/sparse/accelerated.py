@@ -25,7 +25,9 @@ class AcceleratedMLP(nn.Module):
         masks = {name: layer.weight.T != 0 for name, layer in self.layers.items()}
         self.perceptron = SparsePerceptron.of(names[:-1], names[-1:], masks)
         weights, biases = self._stacked()
-        self.values = nn.Parameter(self.perceptron.gather(weights, biases))
+        trained = {θ.requires_grad for θ in model.parameters()}
+        must_be("one whose layers are all frozen, or none", len(trained) == 1, model=model)
+        self.values = nn.Parameter(self.perceptron.gather(weights, biases), *trained)
         self.biased = [layer.bias is not None for layer in model if isinstance(layer, nn.Linear)]
         none = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         unbiased = {
@@ -36,9 +38,10 @@ class AcceleratedMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Outputs (…, out) for inputs (…, in)."""
-        right = x.dtype == torch.float32 and x.device.type == "cpu" and x.shape[-1] == self.perceptron.inputs
-        must_be(f"float32 inputs (…, {self.perceptron.inputs}) on the CPU", right, x=x)
         values: Tensor = self.values
+        right = x.dtype == values.dtype == torch.float32 and x.device.type == values.device.type == "cpu"
+        wanted = f"float32 inputs (…, {self.perceptron.inputs}) on the CPU, as the network is"
+        must_be(wanted, right and x.shape[-1] == self.perceptron.inputs, x=x)
         values = values if all(self.biased) else values.masked_fill(self.unbiased, 0)
         if torch.is_grad_enabled() and (values.requires_grad or x.requires_grad):
             (y,) = self.perceptron(values, x.reshape(1, -1, x.shape[-1]))
@@ -61,7 +64,7 @@ class AcceleratedMLP(nn.Module):
             if biased:
                 linear.bias.copy_(biases[name][0, 0])
             made += [linear, nn.ReLU()]
-        return nn.Sequential(*made[:-1]).train(self.training)
+        return nn.Sequential(*made[:-1]).train(self.training).requires_grad_(self.values.requires_grad)
 
     def _stacked(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Copies of weights (1, in, out) and biases (1, 1, out), as they were."""
@@ -76,11 +79,11 @@ def accelerate(model: nn.Sequential) -> AcceleratedMLP:
     """A network with an MLP's outputs and gradients that computes with only its kept weights, on a CPU.
 
     `model` is an `nn.Sequential` of `nn.Linear` layers with `nn.ReLU` between them, in float32; its zeros are
-    pruned. It stays as it is; :meth:`AcceleratedMLP.whole` turns what the new network learns into PyTorch's
-    layers. This needs Numba, and compiles the kernels once, when they are first used.
+    pruned, its hooks left out. It stays as it is; :meth:`AcceleratedMLP.whole` turns what is learned into
+    PyTorch's layers. This needs Numba, and compiles the kernels once, when they are first used.
 
     Raises:
-        UserError: `model` has any other layers, or is not in float32 on a CPU.
+        UserError: `model` is of another kind, frozen in part, or not in float32 on a CPU.
     """
     layers = layers_of(model, "accelerate")
     right = all(layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu" for layer in layers)

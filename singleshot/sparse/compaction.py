@@ -50,7 +50,7 @@ def without_dead_units(layers: Sequence[Layer]) -> list[Layer]:
         alive = weights[i + 1].any(dim=0)
         if not alive.any():
             weights[i], biases[i] = torch.zeros_like(weights[i]), torch.zeros_like(biases[i])
-            alive[0] = True
+            alive[:1] = True
         weights[i], biases[i] = weights[i][alive], biases[i][alive]
         weights[i + 1] = weights[i + 1][:, alive]
     return [Layer(w.to(dtype), b.to(dtype)) for w, b in zip(weights, biases, strict=True)]
@@ -65,7 +65,7 @@ def compact(model: nn.Sequential) -> nn.Sequential:
     (:func:`~singleshot.sparse.files.pack`), but no usual runtime computes faster with them.
 
     Raises:
-        UserError: `model` has any other layers.
+        UserError: `model` has any other layers, or these don't compute y = W x + b with their own W and b.
     """
     layers = layers_of(model, "compact")
     smaller = copy.deepcopy(model)
@@ -83,18 +83,25 @@ def layers_of(model: nn.Sequential, name: str) -> list[Layer]:
     """The layers of an MLP for the function of that name, with biases of 0 where it has none.
 
     Raises:
-        UserError: `model` has layers other than `nn.Linear` with `nn.ReLU` between them.
+        UserError: `model` has other layers than `nn.Linear` with `nn.ReLU` between them, has one twice, or
+            computes their weights (weight_norm, `torch.nn.utils.prune`) or itself in another way.
     """
-    inner = list(model) if isinstance(model, nn.Sequential) else []
+    inner = list(model) if getattr(type(model), "forward", None) is nn.Sequential.forward else []
     linear = [layer for layer in inner if isinstance(layer, nn.Linear)]
-    real = all(layer.weight.is_floating_point() for layer in linear)
+    real = len({*linear}) == len(linear) and all(
+        dict(layer.named_parameters()).keys() <= {"weight", "bias"}
+        and layer.weight.is_floating_point()
+        and not layer.weight.is_meta
+        for layer in linear
+    )
     if (
         not linear
         or not real
         or [*map(type, inner)] != [nn.Linear, *[nn.ReLU, nn.Linear] * (len(linear) - 1)]
     ):
         raise UserError(
-            f"{name} takes an nn.Sequential of real nn.Linear with nn.ReLU between them, not {shown(model)}"
+            f"{name} takes an nn.Sequential of different, real nn.Linear, without weight_norm or masks of "
+            f"torch.nn.utils.prune, with nn.ReLU between them, not {shown(model)}"
         )
     return [
         Layer(

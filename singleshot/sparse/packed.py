@@ -200,7 +200,7 @@ def _kept(tensor: Tensor, mask: Tensor | None) -> Mask:
 
 def _bytes(tensor: Tensor) -> NDArray[np.uint8]:
     """The bytes of each number, on a last axis. Unlike the numbers, they tell -0.0 from +0.0."""
-    flat = tensor.detach().cpu().contiguous().view(-1)
+    flat = tensor.detach().cpu().resolve_conj().contiguous().view(-1)
     # The strides of a tensor without elements don't allow a view of another type.
     own = flat.view(torch.uint8).numpy() if len(flat) else np.empty(0, np.uint8)
     return own.reshape(*tensor.shape, tensor.itemsize)
@@ -371,6 +371,8 @@ def _write_values(tensor: Tensor, kept: Mask, kind: ValuesName) -> bytes:
     coding = _coding(tensor.dtype, tensor.ndim, kind)
     if coding is None:
         return _bytes(tensor)[kept].tobytes()
+    if (tensor.float().isinf() & ~tensor.isinf()).any():
+        raise UserError("holds numbers beyond single precision; pack it as raw or exponents")
     matrix = _matrix(kept)
     return coding.write(_matrix(_array(tensor.float()))[matrix].astype("<f4"), matrix)
 

@@ -201,7 +201,7 @@ class _Perceptron(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: SparsePerceptron, parameters: Tensor, *inputs: Tensor) -> Tensor:
         arrays = [to_array(x[0]) for x in inputs]
-        ctx.n = len(arrays[-1]) // len(arrays[0])
+        ctx.n = len(arrays[-1]) // len(arrays[0]) if len(arrays[0]) else 1
         arrays[0] = arrays[0].repeat(ctx.n, axis=0)
         ctx.sizes = [x.shape[1] for x in arrays]
         ctx.forward_pass = ForwardPass(graph, to_array(parameters), *arrays)

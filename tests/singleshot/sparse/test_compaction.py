@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.utils.prune import l1_unstructured
 
 import singleshot
 from singleshot.errors import UserError
@@ -148,6 +149,63 @@ def test_an_accelerated_mlp_has_the_outputs_and_gradients_of_the_dense_one_and_t
     for wrong in (x[..., :7], x.double()):
         with pytest.raises(UserError, match=r"float32 inputs \(…, 8\)"):
             fast(wrong)
+
+
+def twice(model):
+    class Doubled(nn.Sequential):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    return Doubled(*model)
+
+
+def normed(model):
+    nn.utils.weight_norm(model[0])
+    return model
+
+
+def pruned_by_torch(model):
+    l1_unstructured(model[0], "weight", 0.9)
+    return model
+
+
+def one_layer_twice(_):
+    layer = nn.Linear(8, 8)
+    return nn.Sequential(layer, nn.ReLU(), layer)
+
+
+@pytest.mark.parametrize("function", [singleshot.compact, singleshot.accelerate])
+@pytest.mark.parametrize("make", [twice, normed, pruned_by_torch, one_layer_twice, lambda m: m.to("meta")])
+def test_what_computes_in_another_way_than_its_layers_is_refused(function, make):
+    with pytest.raises(UserError, match=r"^[^\n]* takes an nn.Sequential [^\n]*$"):
+        function(make(pruned_mlp()))
+
+
+def test_an_accelerated_mlp_is_frozen_as_a_whole_computes_no_rows_and_stays_in_float32():
+    model = pruned_mlp()
+    model[0].requires_grad_(False)
+    with pytest.raises(UserError, match="all frozen, or none"):
+        singleshot.accelerate(model)
+    frozen = singleshot.accelerate(model.requires_grad_(False))
+    assert not any(θ.requires_grad for θ in (*frozen.parameters(), *frozen.whole().parameters()))
+    fast, none = singleshot.accelerate(pruned_mlp()), torch.randn(0, 8, requires_grad=True)
+    fast(none).sum().backward()
+    assert none.grad.shape == (0, 8)
+    assert not fast.values.grad.any()
+    with pytest.raises(UserError, match="as the network is"):
+        fast.bfloat16()(torch.randn(2, 8))
+
+
+def test_packing_refuses_what_it_would_lose(tmp_path):
+    model = nn.Linear(2, 2, dtype=torch.float64)
+    with torch.no_grad():
+        model.weight[0, 0] = 1e300
+    for values in ("fp16", "int8"):
+        with pytest.raises(UserError, match="beyond single precision"):
+            singleshot.pack(model, tmp_path / "model.packed", values=values)
+    model.register_buffer("turned", torch.randn(2, 2, dtype=torch.complex64).conj())
+    singleshot.pack(model, tmp_path / "model.packed")
+    assert torch.equal(singleshot.unpack(tmp_path / "model.packed")["turned"], model.turned)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
