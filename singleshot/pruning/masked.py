@@ -10,6 +10,7 @@ import functools
 import logging
 import re
 import weakref
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from singleshot.errors import UserError, explained, must_be
+from singleshot.errors import UserError, explained, must_be, shown
 
 WRAPPERS = "_orig_mod", "module", "_checkpoint_wrapped_module"
 """What `torch.compile`, DDP and activation checkpointing put before a parameter's name."""
@@ -55,24 +56,31 @@ def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
             than 0 and 1, or the parameter is sharded in a way that the mask can't be.
     """
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
-    must_be("masks by the parameter's name", isinstance(masks, Mapping), masks=masks)
+    right = isinstance(masks, Mapping) and all(isinstance(name, str) for name in masks)
+    must_be("masks by the parameter's name", right, masks=masks)
     if any(type(layer).__name__ == "FullyShardedDataParallel" for layer in model.modules()):
         raise UserError(FLAT)
-    names = list(dict(model.named_parameters(remove_duplicate=False)))
-    chosen = []
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    layers, chosen = dict(model.named_modules(remove_duplicate=False)), []
+    first: dict[Tensor, Tensor] = {}
     for name, given in masks.items():
-        mask = torch.as_tensor(given)
-        own = _own_name(name, names)
-        if own is None or model.get_parameter(own).shape != mask.shape:
-            has = f"one of shape {tuple(model.get_parameter(own).shape)}" if own else "no such parameter"
+        with explained(f"mask {name!r} is {shown(given)}", "give a tensor of 0 and 1"):
+            mask = torch.as_tensor(given)
+        own = _own_name(name, list(parameters))
+        if own is None or parameters[own].shape != mask.shape:
+            has = f"one of shape {tuple(parameters[own].shape)}" if own else "no such parameter"
             raise UserError(f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}")
-        mask = mask.to_dense() if mask.is_sparse else mask
+        if mask.is_meta or parameters[own].is_inference():
+            raise UserError(f"mask {name!r} is on `meta`, or its parameter of inference mode: make them anew")
+        mask = mask if mask.layout == torch.strided else mask.to_dense()
         if not ((mask == 0) | (mask == 1)).all():
             raise UserError(f"mask {name!r} has values other than 0 and 1; give 1 where a weight is kept")
+        if not torch.equal(first.setdefault(parameters[own], mask), mask):
+            raise UserError(f"mask {name!r} differs from another of the same parameter; give one of them")
         path, _, attribute = own.rpartition(".")
         new = _Mask(name, ~mask.bool())
-        new.beside(model.get_parameter(own))
-        chosen.append((model.get_submodule(path), attribute, new))
+        new.beside(parameters[own])
+        chosen.append((layers[path], attribute, new))
     for layer, attribute, new in chosen:
         held = _masks_of(layer).setdefault(attribute, new)
         vars(held).update(vars(new))
@@ -112,7 +120,7 @@ class _Mask:
             pruned = self.pruned.to(tensor.device)
             if mesh is not None:
                 pruned = _sharded(self.name, pruned, tensor)
-            if tensor.device.type == "cpu":
+            if tensor.device.type == "cpu" and not tensor.is_complex():  # which may be conjugate
                 bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}.get(tensor.itemsize)
                 pruned = pruned if bits is None else pruned.to(bits) - 1
             self._beside = key, pruned
@@ -130,6 +138,9 @@ class _Mask:
         else:
             own.view(mask.dtype).bitwise_and_(mask)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OrderedDict, ()  # files have no masks, and are read without this package, by `weights_only`
+
     def of_gradient(self, parameter: Tensor) -> None:
         """Hook of a parameter whose gradient is there. The hook does not know it, or it would never end."""
         if parameter.grad is not None and parameter.grad.layout == torch.strided:
@@ -143,17 +154,19 @@ class _Masks(dict[str, _Mask]):
         self.layer = weakref.ref(layer)
         _layers[layer] = None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Masks":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Masks | None":
         layer = self.layer()
-        copied = _Masks(memo[id(layer)])  # what is copied before its attributes are
+        if id(layer) not in memo:  # else it is copied before its attributes are
+            logger.warning("a copy of a %s has no masks; apply them to it again", type(layer).__name__)
+            return None
+        copied = _Masks(memo[id(layer)])
         for name, mask in self.items():
             copied[name] = _Mask(mask.name, mask.pruned)
             if (parameter := memo.get(id(getattr(layer, name, None)))) is not None:
                 _hold(parameter, copied[name])
         return copied
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, ()  # files have no masks, and are read without this package
+    __reduce__ = _Mask.__reduce__
 
 
 def _masks_of(layer: nn.Module) -> _Masks:
@@ -166,19 +179,23 @@ def _masks_of(layer: nn.Module) -> _Masks:
 
 def _hold(parameter: nn.Parameter, mask: _Mask) -> None:
     """Have a parameter obey a mask from now on."""
-    if not _is_held(parameter):
-        frozen = not parameter.requires_grad
-        parameter.requires_grad_()  # a frozen parameter takes no hook, but keeps one
-        # Not `register_hook`: a sharded parameter's gradient comes from elsewhere than autograd.
-        parameter.register_post_accumulate_grad_hook(mask.of_gradient)
-        parameter.requires_grad_(not frozen)
-        vars(parameter)[_HERE] = id(parameter)
+    if held := _held_by(parameter):
+        vars(held).update(vars(mask))
+    else:
+        if parameter.is_floating_point() or parameter.is_complex():  # others have no gradients
+            frozen = not parameter.requires_grad
+            parameter.requires_grad_()  # a frozen parameter takes no hook, but keeps one
+            # Not `register_hook`: a sharded parameter's gradient comes from elsewhere than autograd.
+            parameter.register_post_accumulate_grad_hook(mask.of_gradient)
+            parameter.requires_grad_(not frozen)
+        vars(parameter)[_HERE] = id(parameter), mask
     mask.zero_(parameter)
 
 
-def _is_held(parameter: Tensor) -> bool:
-    """Whether a parameter has its hook. `torch.utils.swap_tensors` takes it away with the attributes."""
-    return vars(parameter).get(_HERE) == id(parameter)
+def _held_by(parameter: Tensor) -> _Mask | None:
+    """The mask of a parameter, which has its hook, too. `torch.utils.swap_tensors` takes away both."""
+    own, mask = vars(parameter).get(_HERE, (None, None))
+    return mask if own == id(parameter) else None
 
 
 @functools.cache
@@ -188,20 +205,20 @@ def _watch_optimizers() -> None:
 
 
 def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    stepped = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if held := _held_by(parameter):
+                held.zero_(parameter)
     replaced, gone = [], []
     for layer in list(_layers):
         for name, mask in list(_masks_of(layer).items()):
             parameter = getattr(layer, name, None)
-            if isinstance(parameter, nn.Parameter) and _is_held(parameter):
-                if id(parameter) in stepped:
-                    mask.zero_(parameter)
-            elif isinstance(parameter, nn.Parameter) and parameter.shape == mask.pruned.shape:
-                _hold(parameter, mask)
-                replaced.append(mask.name)
-            else:
+            if not isinstance(parameter, nn.Parameter) or parameter.shape != mask.pruned.shape:
                 del _masks_of(layer)[name]
                 gone.append(mask.name)
+            elif not _held_by(parameter):
+                _hold(parameter, mask)
+                replaced.append(mask.name)
     if replaced:
         logger.warning(REPLACED, len(replaced), replaced[0])
     if gone:

@@ -81,6 +81,9 @@ def prunable(model: nn.Module, layers: Layers | None = None, exclude: Layers = (
             raise UserError(f"{where} has no weights yet; call the model on a batch, or load or draw them")
         if hasattr(θ, "placements"):
             raise UserError(f"{where} is sharded; prune the whole model, shard it, and apply the masks then")
+        if θ.is_inference() or θ.itemsize == 1 or not (θ.is_floating_point() or θ.is_complex()):
+            kind = "inference mode" if θ.is_inference() else θ.dtype
+            raise UserError(f"{where} has weights of {kind}; prune before that, or give exclude=[{path!r}]")
         if θ in owners:
             raise UserError(f"{where} shares its weight with layer {owners[θ]}; untie them, or exclude both")
         if θ.ndim > 1:
@@ -204,8 +207,8 @@ def prune(
 
     Raises:
         UserError: there is nothing to prune, the method is unknown, another argument is of the wrong type or
-            out of range, a layer's weight is tied, lazy, sharded or computed from other parameters, the loss
-            isn't a scalar or doesn't depend on the weights, or there is not one finite score for each weight.
+            out of range, a layer's weight is tied, lazy, sharded, quantised or computed, the loss checkpoints
+            activations, isn't a scalar or doesn't depend on the weights, or some weight has no finite score.
     """
     must_be("a torch.nn.Module", isinstance(model, nn.Module), model=model)
     several = isinstance(loss, Iterable) and not isinstance(loss, Tensor | nn.Module)
@@ -246,7 +249,8 @@ def report(masks: Mapping[str, Tensor]) -> str:
     If each mask has as many inputs as the one before has outputs, as an MLP's have, a last line has those of
     the kept weights that are on a path from an input to an output: the others compute nothing.
     """
-    must_be("masks by the parameter's name", isinstance(masks, Mapping), masks=masks)
+    right = isinstance(masks, Mapping) and all(isinstance(mask, Tensor) for mask in masks.values())
+    must_be("masks by the parameter's name", right, masks=masks)
     counts = {name: (int(mask.sum()), mask.numel()) for name, mask in masks.items()}
     kept_of_all = sum(kept for kept, _ in counts.values())
     counts["all"] = kept_of_all, sum(total for _, total in counts.values())
@@ -278,8 +282,13 @@ class _LossOf(nn.Module):
     def differentiable(self, weights: Weights) -> Tensor:
         """The loss with other weights, on which it has to depend: else all scores would be zero."""
         checkpointing = "the loss uses activation checkpointing, which needs the weights again; turn it off"
-        with torch.autograd.graph.disable_saved_tensors_hooks(checkpointing):
-            value = self.of_weights(weights)
+        try:
+            with torch.autograd.graph.disable_saved_tensors_hooks(checkpointing):
+                value = self.of_weights(weights)
+        except RuntimeError as error:
+            if checkpointing in str(error):
+                raise UserError(checkpointing) from error
+            raise
         if not value.requires_grad:
             raise UserError("loss(model) does not depend on the weights; return a loss with gradients")
         return value

@@ -268,6 +268,52 @@ def test_a_parameter_that_takes_anothers_place_obeys_its_mask_and_is_told(mlp, l
     assert "2 parameters, such as" in caplog.text
 
 
+def test_a_mask_goes_with_its_parameter_into_another_layer_and_is_replaced_there(mlp, loss):
+    optimizer = torch.optim.SGD(mlp.parameters(), lr=0.1, momentum=0.9)
+    for step in range(4):
+        optimizer.zero_grad()
+        loss(mlp).backward()
+        optimizer.step()
+        if step == 1:
+            masks = singleshot.prune(mlp, loss, sparsity=0.8)
+            singleshot.apply(mlp, masks)
+            for place in (0, 2):  # as torch.ao.quantization.prepare_qat does
+                layer = nn.Linear(1, 1)
+                layer.weight, layer.bias = mlp[place].weight, mlp[place].bias
+                mlp[place] = layer
+            gc.collect()
+    assert all((mlp.get_parameter(name)[~mask] == 0).all() for name, mask in masks.items())
+    singleshot.apply(mlp, {name: torch.ones_like(mask) for name, mask in masks.items()})
+    loss(mlp).backward()
+    optimizer.step()
+    assert (mlp[0].weight[~masks["0.weight"]] != 0).any()
+
+
+def test_a_copy_that_loses_its_masks_says_so(caplog):
+    class Copied(nn.Linear):
+        def __deepcopy__(self, memo):
+            made = Copied(3, 3)
+            vars(made).update(copy.deepcopy(vars(self), memo))
+            return made
+
+    model = Copied(3, 3)
+    singleshot.apply(model, {"weight": torch.eye(3)})
+    assert torch.equal(copy.deepcopy(model).weight, model.weight)
+    assert "a copy of a Copied has no masks" in caplog.text
+
+
+def test_weights_of_other_numbers_obey_masks(caplog):
+    model = nn.Linear(3, 3, dtype=torch.complex64)
+    (model.weight.conj() * torch.ones(3, 3)).sum().abs().backward()
+    singleshot.apply(model, {"weight": torch.eye(3)})
+    (model.weight.conj() * torch.ones(3, 3)).sum().abs().backward()
+    model.register_parameter("whole", nn.Parameter(torch.ones(3, 3).to(torch.int8), requires_grad=False))
+    singleshot.apply(model, {"whole": torch.eye(3).to_sparse_csr()})
+    torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9).step()
+    assert int(model.weight.count_nonzero()) == int(model.whole.sum()) == 3
+    assert not caplog.messages
+
+
 def test_a_model_that_is_flattened_takes_no_masks_and_one_that_has_some_is_told(mlp, loss, caplog):
     masks = singleshot.prune(mlp, loss, sparsity=0.8)
     later = copy.deepcopy(mlp)
@@ -588,6 +634,10 @@ def test_mistakes_are_one_line(mlp, loss):
     tied[1].weight = tied[0].weight
     normed = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2))
 
+    float8 = nn.Linear(4, 2).to(torch.float8_e5m2)
+    with torch.inference_mode():
+        inferred = nn.Linear(4, 2)
+
     def trains(model):
         value = loss(model)
         value.backward()
@@ -621,6 +671,12 @@ def test_mistakes_are_one_line(mlp, loss):
         ("exclude is <class", {"exclude": nn.Linear}),
         ("seed is -1", {"seed": -1}),
         ("Linear", {"model": identity(nn.Linear(4, 2), "weight")}),
+        ("weights of torch.float8_e5m2", {"model": float8}),
+        ("weights of inference mode", {"model": inferred}),
+        (
+            "checkpointing",
+            {"loss": lambda m: torch.utils.checkpoint.checkpoint(m, x, use_reentrant=False).sum()},
+        ),
         ("layer 1 shares its weight with layer 0", {"model": tied}),
     ):
         with pytest.raises(UserError) as caught:
@@ -633,12 +689,14 @@ def test_mistakes_are_one_line(mlp, loss):
         ("'0.weight'", mlp, {"0.weight": torch.full((30, 4), 0.5)}),
         ("model is", {}, mlp),
         ("masks is 0.9", mlp, 0.9),
+        ("masks is {0:", mlp, {0: torch.ones(30, 4)}),
+        ("'0.weight' is [[1], [1, 0]]", mlp, {"0.weight": [[1], [1, 0]]}),
+        ("'1.weight' differs", tied, {"0.weight": torch.ones(4, 4), "1.weight": torch.eye(4)}),
+        ("on `meta`", mlp, {"0.weight": torch.ones(30, 4, device="meta")}),
         ("weight or module.weight", Nested(), {"_orig_mod.weight": torch.ones(3, 3)}),
     ):
         with pytest.raises(UserError) as caught:
             singleshot.apply(*arguments)
         assert named in str(caught.value)
-    with pytest.raises(RuntimeError, match="checkpointing"):
-        singleshot.prune(
-            mlp, lambda m: torch.utils.checkpoint.checkpoint(m, x, use_reentrant=False).sum(), 0.5
-        )
+    with pytest.raises(UserError, match="masks is"):
+        singleshot.report({"0.weight": [1, 0]})
