@@ -29,6 +29,8 @@ ENOUGH, SHUFFLED = 100, 0.8
 UNPACKED, READ_ANYWAY = 200, 2**30
 """Most bytes of data for each byte of an HDF5 file, and how many are read of any file. Recordings are
 compressed to a half; a file of 2 kB may claim gigabytes of zeros."""
+DEEPEST = 20
+"""Most groups in groups of an HDF5 file. HDF5 looks for each from the root: of 1,000, it takes minutes."""
 VECTORS = ("observations", "next_observations", "actions")
 FLAGS = ("terminals", "timeouts", "terminations", "truncations", "episode_terminals")
 """Arrays of 0 and 1. `episode_terminals` is d3rlpy's: the last step of each episode."""
@@ -46,17 +48,20 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     sizes = []
 
     def leads_elsewhere(name: str, link: object) -> str | None:
-        return name if isinstance(link, h5py.ExternalLink) else None
+        return name if isinstance(link, h5py.ExternalLink) or name.count("/") > DEEPEST else None
 
     def is_stored_elsewhere(name: str, item: object) -> str | None:
         if not isinstance(item, h5py.Dataset):
             return None
         sizes.append(0 if item.external or item.is_virtual else item.nbytes)
-        return name if item.external or item.is_virtual else None
+        # Rows of any length may all be one, of which nothing says how large it is.
+        ragged = item.dtype.hasobject and not {"rewards", *VECTORS, *FLAGS}.isdisjoint(name.split("/"))
+        return name if item.external or item.is_virtual or ragged else None
 
     with h5py.File(path, "r", locking="best-effort") as file:
         if name := file.visititems_links(leads_elsewhere) or file.visititems(is_stored_elsewhere):
-            raise UserError(f"{path}: its {shown(name)} is in another file; give one that holds all its data")
+            where = f"is in another file, more than {DEEPEST} groups deep, or of rows of any length"
+            raise UserError(f"{path}: its {shown(name)} {where}; give one that holds all its data")
         if sum(sizes) > max(READ_ANYWAY, UNPACKED * path.stat().st_size):
             raise UserError(
                 f"{path}: claims {sum(sizes):,} bytes of data, {UNPACKED} times its size and more; write it "

@@ -67,6 +67,10 @@ def elsewhere(file: h5py.File, kind: str, other: Path) -> None:
         layout = h5py.VirtualLayout((rows,), "f4")
         layout[:] = h5py.VirtualSource(str(other), "rewards", (rows,))
         file.create_virtual_dataset("rewards", layout)
+    elif kind == "groups in groups":
+        file.create_group("/".join("g" * 500))
+    elif kind == "ragged rows":
+        file.create_dataset("rewards", (rows,), h5py.vlen_dtype(np.float32))
     else:
         file.create_dataset("rewards", (2_500_000_000,), "f4", chunks=(10**6,), compression="gzip")
 
@@ -77,6 +81,8 @@ def elsewhere(file: h5py.File, kind: str, other: Path) -> None:
         ("external storage", "in another file"),
         ("an external link", "in another file"),
         ("a virtual data set", "in another file"),
+        ("groups in groups", "20 groups deep"),
+        ("ragged rows", "rows of any length"),
         ("a bomb", "claims 10,000,000,"),
     ],
 )
