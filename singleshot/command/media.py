@@ -1,6 +1,7 @@
 """The pictures and videos for which a user's inputs stand, and the files of their results."""
 
 import mimetypes
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from glob import has_magic
@@ -58,7 +59,8 @@ def find_media(inputs: Iterable[str], output: Path) -> tuple[list[Medium], list[
         media += [medium for medium in found.values() if medium]
         if others := [file.name for file, medium in found.items() if not medium]:
             named = f"{', '.join(others[:5])}{', …' * (len(others) > 5)}"
-            lines.append(f"{text}: left out what isn't a picture or video: {len(others)} ({named})")
+            what = "what isn't a picture or video, or can't be opened"
+            lines.append(f"{text}: left out {what}: {len(others)} ({named})")
     return list({(medium.file.resolve(), medium.name): medium for medium in media}.values()), lines
 
 
@@ -77,7 +79,8 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
         return base, sorted(
             file
             for file in found
-            if file.is_file()
+            if os.access(file, os.F_OK)  # unlike what is in a locked folder, which is told itself
+            and (file.is_file() or (file.is_dir() and not os.access(file, os.R_OK | os.X_OK)))
             and not any(part.startswith(".") for part in file.relative_to(base).parts)  # as thumbnails are
             and output.resolve() not in (file.resolve(), *file.resolve().parents)
         )
@@ -103,7 +106,7 @@ def plan_targets(media: Sequence[Medium], output: Path, style: str) -> tuple[dic
     """The pictures and videos by the files that are to be written: in `output`, named with the style.
 
     An output that is called like a picture or a video is the file of the only one. The lines are about those
-    that have no place, as they would be written to one file.
+    that have no place, as they would be written to one file, or have too long a name.
 
     Raises:
         UserError: the output isn't a directory or can't be this picture's file, or a result would be written
@@ -115,15 +118,19 @@ def plan_targets(media: Sequence[Medium], output: Path, style: str) -> tuple[dic
         _check_file(media, output)
     inputs = {medium.file.resolve() for medium in media}
     targets: dict[Path, list[Medium]] = {}
+    lines = []
     for medium in media:
         target = output if to_file else output / medium.name.with_stem(f"{medium.name.stem}-{style}")
+        if len(os.fsencode(target.name)) > 255:  # Linux has no longer ones
+            lines.append(f"{target}: such a long name is none; rename {medium.file}")
+            continue
         nearest = next(path for path in target.parents if path.exists())
         if not nearest.is_dir():
             raise UserError(f"{nearest}: is a file; give a directory to write to")
         if target.resolve() in inputs:
             raise UserError(f"{target}: is an input and would be overwritten; give another output directory")
         targets.setdefault(target, []).append(medium)
-    lines = [
+    lines += [
         f"{' and '.join(str(medium.file) for medium in some)} would both be {target}; stylise them "
         "into directories of their own, or rename one"
         for target, some in targets.items()

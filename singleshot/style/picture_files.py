@@ -1,5 +1,6 @@
 """Stylising of a user's picture files, still or animated, and of a picture on standard input."""
 
+import errno
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -15,6 +16,8 @@ from singleshot.style.apply.stylize import FULL_STYLE, StylizeSettings, check_si
 from singleshot.style.transformer_net import TransformerNet
 from singleshot.style.video.join import BeforeWriting
 from singleshot.style.video.segments import stylized_film, torch_stylizer
+
+OF_A_NAME = errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ  # other errors would meet all pictures
 
 
 def stylize_pictures(
@@ -34,7 +37,7 @@ def stylize_pictures(
     smoothed along its motion, and run in batches of `batch_size`.
 
     Raises:
-        UserError: at once, if a file can't be written; at the end, if pictures could not be read.
+        UserError: at once, if files can't be written; at the end, if pictures could not be read, or named.
     """
     failures: list[str] = []
     for target, file in tqdm(sources.items(), unit="picture", disable=not progress):
@@ -49,7 +52,10 @@ def stylize_pictures(
                 if before:
                     before(target, whole)
         except OSError as error:
-            raise UserError(f"{target}: can't be written ({error.strerror})") from error
+            failures.append(f"{target}: can't be written ({error.strerror})")
+            if error.errno not in OF_A_NAME:
+                raise UserError(failures[-1]) from error
+            continue
         yield target
     if failures:
         raise UserError(

@@ -1,5 +1,6 @@
 """What a user's files are, by their content, and where their results go."""
 
+import os
 import shutil
 from fractions import Fraction
 from pathlib import Path
@@ -51,7 +52,32 @@ def test_a_directory_says_what_it_leaves_out() -> None:
     Path("in/noise").write_bytes(np.random.default_rng(0).bytes(5000))
     media, lines = find_media(["photo.png", "in"], Path("out"))
     assert [medium.file.as_posix() for medium in media] == ["photo.png", "in/film.mp4", "in/photo.png"]
-    assert lines == ["in: left out what isn't a picture or video: 3 (list.dat, noise, notes.txt)"]
+    assert lines == [
+        "in: left out what isn't a picture or video, or can't be opened: 3 (list.dat, noise, notes.txt)"
+    ]
+
+
+def test_locked_folders_and_names_that_are_too_long_cost_nothing_else(tmp_path: Path) -> None:
+    for folder in ("in/closed", "in/listed"):
+        Path(folder).mkdir()
+        shutil.copy("photo.png", f"{folder}/inner.png")
+    shutil.copy("photo.png", f"in/{'x' * 250}.png")
+    shutil.copy("photo.png", "in")
+    Path("out").mkdir()
+    Path("in/closed").chmod(0)
+    Path("in/listed").chmod(0o444)
+    for folder in (tmp_path.parent.parent, tmp_path.parent, tmp_path):
+        folder.chmod(0o755)
+    user = os.getuid()
+    os.setresuid(user or 65534, user or 65534, user)  # root may open everything
+    try:
+        media, (locked,) = find_media(["in"], Path("out"))
+        targets, (long,) = plan_targets(media, Path("out"), "waves")
+    finally:
+        os.setresuid(user, user, user)
+    assert list(targets) == [Path("out/photo-waves.png")]
+    assert locked == "in: left out what isn't a picture or video, or can't be opened: 2 (closed, listed)"
+    assert long.endswith(f"rename in/{'x' * 250}.png")
 
 
 def test_damaged_files_count_as_what_their_suffix_says() -> None:

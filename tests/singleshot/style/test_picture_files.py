@@ -175,6 +175,17 @@ def test_a_picture_that_cannot_be_encoded_costs_no_other(network, tmp_path, monk
         run(network, tmp_path / "in/b.jpg", tmp_path / "file")
 
 
+def test_a_name_that_the_disk_refuses_costs_one_picture(network, tmp_path):
+    for name in ("a.png", "b.png", "c.png"):
+        save(tmp_path / "in" / name)
+    sources = {tmp_path / f"out/{n * 60}.png": tmp_path / f"in/{n}.png" for n in "abc"}
+    (long,) = (target for target in sources if target.name.startswith("b"))
+    sources = {target.with_stem("b" * 300) if target == long else target: f for target, f in sources.items()}
+    with pytest.raises(UserError, match=r"1 of 3 .*\n[^\n]*b.png: can't be written \(File name too long\)$"):
+        list(stylize_pictures(network, sources, progress=False))
+    assert {path.name[0] for path in (tmp_path / "out").iterdir()} == {"a", "c"}
+
+
 def test_any_error_costs_one_picture(network, tmp_path, monkeypatch):
     for name in ("a.png", "b.png", "c.png"):
         save(tmp_path / "in" / name)
