@@ -21,7 +21,9 @@ def read_yaml(path: Path, fix: str) -> Any:
     """
     with explained(f"{path}: can't be read", fix):
         refuse_references(path, also_keys=True)
-        return OmegaConf.to_container(OmegaConf.load(path), throw_on_missing=True)
+        values = OmegaConf.to_container(OmegaConf.load(path), throw_on_missing=True)
+        json.dumps(values)  # YAML has values that JSON has not, such as !!binary
+        return values
 
 
 def refuse_references(path: Path, *, also_keys: bool = False) -> None:
