@@ -28,7 +28,7 @@ from tqdm import tqdm
 
 from singleshot.errors import UserError
 from singleshot.io.whole_file import move_synced
-from singleshot.rl.environments import LOCOMOTION, make_environment, spaces_of
+from singleshot.rl.environments import LOCOMOTION, known_spaces, make_environment
 from singleshot.rl.experts.collect import returns
 from singleshot.rl.experts.policy import ACTION_NOISE, Expert, ExpertCard, Returns, load_expert, save_expert
 
@@ -126,7 +126,7 @@ class OffPolicy:
             entropy = "auto_0.05" if config.start_from else "auto"
             self.model = sbx.TQC(learning_rate=_decay(config.learning_rate), ent_coef=entropy, **options)
         else:
-            size = spaces_of(LOCOMOTION[config.environment]).action_size
+            size = known_spaces(LOCOMOTION[config.environment]).action_size
             noise = NormalActionNoise(np.zeros(size), np.full(size, ACTION_NOISE))
             self.model = sbx.TD3(learning_rate=config.learning_rate, action_noise=noise, **options)
 

@@ -97,7 +97,7 @@ def test_it_leaves_stylized_pictures_a_video_and_their_measures(finished_smoke):
     original, stylized = (probe(path) for path in paths)
     assert stylized.timestamps == original.timestamps
     assert stylized.frame_rate == Fraction(30000, 1001)
-    assert (stylized.width, stylized.height) == (original.width, original.height)
+    assert (stylized.format.width, stylized.format.height) == (original.format.width, original.format.height)
     assert sound_of(paths[0]) == sound_of(paths[1]) != []
     quality = pandas.read_csv(styles / "quality.csv").set_index(["method", "image"])
     assert quality.loc[("photo", "chelsea"), "style_ratio"] == 1

@@ -83,7 +83,7 @@ def test_an_address_that_cannot_be_listened_on_is_a_line(tmp_path, host, monkeyp
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         config = serving_config(host=host, port=taken.getsockname()[1])
-        with pytest.raises(UserError, match=f"^{host}:{config.port}: .*--port$"):
+        with pytest.raises(UserError, match=f"^{host}:{config.port} can.t be used .*--port$"):
             serve_forever(config, tmp_path)
 
 

@@ -103,7 +103,9 @@ class Malicious:
 def test_a_pickle_that_would_run_code_is_refused(tmp_path):
     arrays = {"kernel": np.ones(3), "more": Malicious(tmp_path / "ran")}
     content = pickle.dumps(arrays, protocol=3).replace(b"numpy._core", b"numpy.core")
-    with pytest.raises(UserError, match=r"a\.ckpt: not a pickle of arrays \(it asks for posix\.mkdir"):
+    with pytest.raises(
+        UserError, match=r"a\.ckpt: not a pickle of arrays \(UnpicklingError: it asks for posix\.mkdir"
+    ):
         load_arrays(content, "a.ckpt")
     assert not (tmp_path / "ran").exists()
     pickle.loads(content)
