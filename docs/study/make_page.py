@@ -150,6 +150,11 @@ def lost(found: Estimate) -> str:
     return f"{value} ({low} to {high})"
 
 
+def probability(p: float) -> str:
+    """A p-value in a sentence."""
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
 def score(found: Any) -> str:
     """A mean score and its interval, of an estimate or a row that has its fields, in whole points."""
     interval = f" ({round(found.low)} to {round(found.high)})" if found.seeds >= MIN_SEEDS else ""
@@ -290,8 +295,8 @@ class Study:
         last = ordered.groupby(agent).tail(evaluations).groupby(agent)["d4rl_score"]
         self.agents = described(last.agg(score="mean", spread="std").reset_index())
         self.by_mask = scores_of(self.agents, MASK)
-        layers = described(read("layers.csv"))
-        counts = ["weights_total", "weights_kept", "states_total", "states_kept"]
+        layers = described(read("layers.csv")).query("pruner != 'small'")  # counts of wide networks
+        counts = ["weights_total", "weights_kept", "weights_on_paths", "states_total", "states_kept"]
         self.layers = layers.assign(**{name: pandas.to_numeric(layers[name]) for name in counts})
         experts = (json.loads(path.read_text("utf-8")) for path in sorted((ROOT / "experts").glob("*.json")))
         self.experts = {each["environment"]: each for each in experts}
@@ -359,10 +364,11 @@ class Study:
         return found
 
     def points(self) -> pandas.DataFrame:
-        """Each point of figure A: the number of kept weights of what acts, and the estimate of the score."""
+        """Each point of figure A: weights of what acts, kept and on a path, and the estimate of the score."""
         acting = self.layers[self.layers["part"].isin(["actor", "decoder"]) & (self.layers["training"] == "")]
         key = ["environment", "kind", "states", "data", *MASK]
-        kept = acting.groupby([*key, "seed"])["weights_kept"].sum().groupby(key).mean()
+        of_agents = acting.groupby([*key, "seed"])[["weights_kept", "weights_on_paths"]].sum(min_count=1)
+        counts = of_agents.groupby(key).mean()
         shapes = self.shapes()
         shown = self.agents[self.agents["pruner"].isin(LOOK) & (self.agents["training"] == "")]
         shown = shown[(shown["states"] == "normalised") & (shown["data"] == "own") & (shown["masks"] == "")]
@@ -371,10 +377,11 @@ class Study:
             environment, kind, *_, pruner, sparsity, _ = at
             if (environment, kind) in shapes:
                 dense = narrow(*shapes[environment, kind], 1 - sparsity)
-                weights = dense if pruner in ("dense", "small") else kept.get(at, np.nan)
-                rows.append((kind, environment, pruner, sparsity, weights, *estimate(own["score"])))
-        columns = ["kind", "environment", "pruner", "sparsity", "weights", *Estimate._fields]
-        return pandas.DataFrame(rows, columns=columns).dropna(subset="weights").sort_values("weights")
+                pruned = counts.reindex([at]).iloc[0]  # an agent's masks may have been lost
+                weights = (dense, dense) if pruner in ("dense", "small") else pruned
+                rows.append((kind, environment, pruner, sparsity, *weights, *estimate(own["score"])))
+        columns = ["kind", "environment", "pruner", "sparsity", "weights", "on_paths", *Estimate._fields]
+        return pandas.DataFrame(rows, columns=columns).dropna(subset="weights").sort_values("on_paths")
 
 
 def label(case: Mapping[str, Any]) -> str:
@@ -384,7 +391,7 @@ def label(case: Mapping[str, Any]) -> str:
 
 
 def draw_weights(study: Study, path: Path, environments: Iterable[str]) -> None:
-    """Figure A: score against the weights kept, for kinds of agents that have more than one sparsity."""
+    """Figure A: score against the weights on a path, for kinds of agents that have more than one sparsity."""
     of_kinds = study.points().groupby(["kind", "environment"])
     panels = [
         (at, own) for at, own in of_kinds if at[1] in environments and len(set(own["sparsity"]) - {0.0}) > 1
@@ -397,11 +404,11 @@ def draw_weights(study: Study, path: Path, environments: Iterable[str]) -> None:
             expert = study.experts[environment][played]["d4rl_score"]
             axis.axhline(expert, color="#7b8794", linewidth=0.8, linestyle=line, label=words)
         for pruner, of_pruner in own.groupby("pruner"):
-            draw(axis, of_pruner["weights"], of_pruner, *LOOK[pruner], NAMES[pruner])
+            draw(axis, of_pruner["on_paths"], of_pruner, *LOOK[pruner], NAMES[pruner])
         axis.set(
-            title=f"{environment}\n{TITLES.get(kind, kind)}", xscale="log", xlim=(5e2, 1e6), ylim=(-5, 105)
+            title=f"{environment}\n{TITLES.get(kind, kind)}", xscale="log", xlim=(1e2, 1e6), ylim=(-5, 105)
         )
-        axis.set(xlabel="weights kept", ylabel="D4RL score")
+        axis.set(xlabel="weights on a path", ylabel="D4RL score")
         axis.tick_params(labelbottom=True, labelleft=True)
     for axis in axes[len(panels) :]:
         axis.remove()
@@ -450,7 +457,8 @@ SMALL, SMALL_2, SMALL_1 = (("small", sparsity, "") for sparsity in (0.95, 0.98, 
 GRASP = ("grasp", 0.95, "")
 SHUFFLED, RANDOM, DENSE = ("snip-shuffled", 0.95, ""), ("random", 0.95, ""), ("dense", 0.0, "")
 OTHER_STATES = ("snip", 0.95, ON_NORMALISED)
-GRADUAL = ("gradual", 0.95, "")
+GRADUAL, GRADUAL_2, GRADUAL_1 = (("gradual", sparsity, "") for sparsity in (0.95, 0.98, 0.99))
+RIGL, RIGL_1 = (("rigl", sparsity, "") for sparsity in (0.95, 0.99))
 
 
 class Claim(NamedTuple):
@@ -531,10 +539,11 @@ def parts(study: Study) -> dict[str, str]:
     normalised = agents[agents["states"] == "normalised"]
     failed = normalised[normalised["training"].isin([AS_THEY_COME, A_TENTH])]
     failing = normalised.merge(failed[["environment", "kind"]].drop_duplicates())
+    unmasked = agents[agents["pruner"].isin(["dense", "small"])]
     masks = sorted(agents["masks"].unique(), key=lambda text: (len(text), text))
 
-    def pruned(*pruners: str) -> dict[str, Key]:
-        return {NAMES.get(each, each): DENSE if each == "dense" else (each, 0.95, "") for each in pruners}
+    def pruned(*pruners: str, sparsity: float = 0.95) -> dict[str, Key]:
+        return {NAMES.get(each, each): DENSE if each == "dense" else (each, sparsity, "") for each in pruners}
 
     def mean(own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> str:
         return str(study.pooled(own, other, kinds, **case)[0])
@@ -558,12 +567,16 @@ def parts(study: Study) -> dict[str, str]:
     compared = ("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
     layerwise = pruned("snip", *shuffled, "snip-blind", "dense")
     tested = claims(study)
-    new_seeds = tested_estimate(next(tested.itertuples()))
+    new_seeds, *_, gradual = map(tested_estimate, tested.itertuples())
     return {
         "claims": claim_table(tested),
         "claims-final": claim_table(claims(Study(HERE, evaluations=1)), ["compared"]),
-        "new-seeds": str(new_seeds),
-        "new-seeds-p": f"{new_seeds.p:.2g}",
+        "new": str(new_seeds),
+        "new-p": probability(new_seeds.p),
+        "gradual": str(gradual),
+        "gradual-p": probability(gradual.p),
+        "gradual-td3bc": mean(GRADUAL, SMALL, OF_71_000[1:]),
+        "gradual-bc": mean(GRADUAL, SMALL, OF_71_000[:1]),
         "last-layers": "{} of {}".format(*last_layers(study)),
         "paper-bc": study.listed(SNIP, DENSE, ("BC (VAE)",)),
         "paper-bc-grasp": study.listed(GRASP, DENSE, ("BC (VAE)",)),
@@ -579,6 +592,11 @@ def parts(study: Study) -> dict[str, str]:
         "narrow-snip-places": study.places(SMALL, SNIP, FIGURE_A),
         "narrow-snip-2-places": study.places(SMALL_2, SNIP_2, FIGURE_A),
         "narrow-snip-1-places": study.places(SMALL_1, SNIP_1, FIGURE_A),
+        "gradual-narrow-places": study.places(GRADUAL, SMALL, OF_71_000),
+        "gradual-narrow-2-places": study.places(GRADUAL_2, SMALL_2, OF_71_000),
+        "gradual-narrow-1-places": study.places(GRADUAL_1, SMALL_1, OF_71_000),
+        "rigl-narrow-places": study.places(RIGL, SMALL, OF_71_000),
+        "rigl-narrow-1-places": study.places(RIGL_1, SMALL_1, OF_71_000),
         "lost-snip-large": lost(study.pooled(SNIP, DENSE, OF_580_000)[0]),
         "lost-snip-small": loss(SNIP, OF_71_000),
         "lost-narrow-small": loss(SMALL, OF_71_000),
@@ -586,7 +604,8 @@ def parts(study: Study) -> dict[str, str]:
         "lost-narrow-1": loss(SMALL_1, OF_580_000[1:2]),
         "lost-snip-bcq": loss(SNIP, ("BCQ",)),
         "lost-snip-iql": loss(SNIP, ("IQL, 750-750 units",)),
-        "gradual-snip": mean(("gradual", 0.95, ""), SNIP),
+        "gradual-small": study.places(GRADUAL, DENSE, OF_71_000),
+        "gradual-snip": mean(GRADUAL, SNIP, ("BC (VAE)",)),
         "snip-small": study.places(SNIP, DENSE, OF_71_000),
         "snip-large": study.places(SNIP, DENSE, OF_580_000),
         "narrow-small": study.places(SMALL, DENSE, OF_71_000),
@@ -618,6 +637,9 @@ def parts(study: Study) -> dict[str, str]:
         "layers": table(five[~five["training"].str.endswith(" updates")], MASK, layerwise),
         "blind": blind_table(study),
         "ways": table(five, MASK, pruned("snip", "small", "erk", "set", "rigl", "gradual", "finetuned")),
+        "ways-2": table(agents, MASK, pruned("small", "snip", "rigl", "gradual", sparsity=0.98)),
+        "ways-1": table(agents, MASK, pruned("small", "snip", "rigl", "gradual", sparsity=0.99)),
+        "raw": table(unmasked, ["states"], {words: (words,) for words in ("normalised", "raw")}),
         "length": table(agents, ["training"], by_length),
         "failures": table(failing, ["training"], by_failures),
         "failed": table(failed, MASK, pruned("dense", "snip", "small")),
@@ -632,9 +654,11 @@ def weight_table(study: Study) -> str:
     order = ["environment", "kind", "weights", "pruner"]
     rows = []
     for row in study.points().sort_values(order, ascending=[True, True, False, True]).itertuples():
-        kept = f"{100 * (1 - row.sparsity):.3g} %", f"{row.weights:,.0f}"
+        on_paths = "–" if np.isnan(row.on_paths) else f"{row.on_paths:,.0f}"
+        kept = f"{100 * (1 - row.sparsity):.3g} %", f"{row.weights:,.0f}", on_paths
         rows.append((f"{row.environment}, {row.kind}", NAMES[row.pruner], *kept, score(row), f"{row.seeds}"))
-    return markdown(["agents", "masks", "weights kept", "number", "score", "seeds"], rows)
+    head = ["agents", "masks", "weights kept", "number", "on a path", "score", "seeds"]
+    return markdown(head, rows)
 
 
 def narrow_table(study: Study) -> str:
