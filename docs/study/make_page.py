@@ -348,9 +348,12 @@ class Study:
         found = {each: self.pooled(own, other, kinds, environment=each, **case) for each in self.experts}
         return ", ".join(f"{each} {mean if cases else NOT_TRIED}" for each, (mean, cases) in found.items())
 
-    def places(self, own: Key, other: Key, kinds: Sequence[str] = (), **case: str) -> str:
+    def places(
+        self, own: Key, other: Key, kinds: Sequence[str] = (), seeds: Sequence[int] = (), **case: str
+    ) -> str:
         """The mean difference in each environment: the cells of a table's row."""
-        found = (self.pooled(own, other, kinds, environment=each, **case) for each in self.experts)
+        of = {"seeds": seeds, **case}
+        found = (self.pooled(own, other, kinds, environment=each, **of) for each in self.experts)
         return " | ".join(mean.cell if cases else NOT_TRIED for mean, cases in found)
 
     def shapes(self) -> dict[tuple[str, str], tuple[int, int, int]]:
@@ -457,7 +460,7 @@ SMALL, SMALL_2, SMALL_1 = (("small", sparsity, "") for sparsity in (0.95, 0.98, 
 GRASP = ("grasp", 0.95, "")
 SHUFFLED, RANDOM, DENSE = ("snip-shuffled", 0.95, ""), ("random", 0.95, ""), ("dense", 0.0, "")
 OTHER_STATES = ("snip", 0.95, ON_NORMALISED)
-GRADUAL, GRADUAL_2, GRADUAL_1 = (("gradual", sparsity, "") for sparsity in (0.95, 0.98, 0.99))
+GRADUAL, GRADUAL_1 = (("gradual", sparsity, "") for sparsity in (0.95, 0.99))
 RIGL, RIGL_1 = (("rigl", sparsity, "") for sparsity in (0.95, 0.99))
 
 
@@ -565,6 +568,9 @@ def parts(study: Study) -> dict[str, str]:
     by_states = {"scored on the same states": ("",), ON_NORMALISED: (ON_NORMALISED,), ON_RAW: (ON_RAW,)}
     shuffled = ("snip-shuffled-first", "snip-shuffled-rest", "snip-shuffled")
     compared = ("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
+    mlp = OF_71_000[0]
+    tuned = {"as elsewhere": (mlp,), "learning rate 0.003": (f"{mlp}, learning rate 0.003",)}
+    tuned["Glorot's initial weights"] = (f"{mlp}, initial weights by glorot",)
     layerwise = pruned("snip", *shuffled, "snip-blind", "dense")
     tested = claims(study)
     new_seeds, *_, gradual = map(tested_estimate, tested.itertuples())
@@ -592,8 +598,8 @@ def parts(study: Study) -> dict[str, str]:
         "narrow-snip-places": study.places(SMALL, SNIP, FIGURE_A),
         "narrow-snip-2-places": study.places(SMALL_2, SNIP_2, FIGURE_A),
         "narrow-snip-1-places": study.places(SMALL_1, SNIP_1, FIGURE_A),
+        "new-places": study.places(SMALL, SNIP, OF_71_000, range(3, 10)),
         "gradual-narrow-places": study.places(GRADUAL, SMALL, OF_71_000),
-        "gradual-narrow-2-places": study.places(GRADUAL_2, SMALL_2, OF_71_000),
         "gradual-narrow-1-places": study.places(GRADUAL_1, SMALL_1, OF_71_000),
         "rigl-narrow-places": study.places(RIGL, SMALL, OF_71_000),
         "rigl-narrow-1-places": study.places(RIGL_1, SMALL_1, OF_71_000),
@@ -639,6 +645,7 @@ def parts(study: Study) -> dict[str, str]:
         "ways": table(five, MASK, pruned("snip", "small", "erk", "set", "rigl", "gradual", "finetuned")),
         "ways-2": table(agents, MASK, pruned("small", "snip", "rigl", "gradual", sparsity=0.98)),
         "ways-1": table(agents, MASK, pruned("small", "snip", "rigl", "gradual", sparsity=0.99)),
+        "tuned": table(five[five["pruner"] == "snip"], ["kind"], tuned),
         "raw": table(unmasked, ["states"], {words: (words,) for words in ("normalised", "raw")}),
         "length": table(agents, ["training"], by_length),
         "failures": table(failing, ["training"], by_failures),
