@@ -79,6 +79,8 @@ def _flat(values: Mapping[Any, Any], conf: Path, above: str = "") -> Iterator[st
         if isinstance(value, Mapping) and value:
             yield from _flat(value, conf, f"{key}.")
         elif (conf / key.partition("@")[0]).is_dir():
+            if "/" in f"{value}":
+                raise UserError(f"{key}: {value} is a path; give the name of a file in conf/{key}")
             yield f"{key}={value}"
         else:
             yield f"++{key}={_value(value)}"

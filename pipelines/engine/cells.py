@@ -179,7 +179,10 @@ class CellStore:
             return False
         if damaged := damage(directory, cell.digest):
             log.warning("%s: %s is damaged; computing the cell %s again", directory, damaged, cell.name)
-            shutil.rmtree(directory)
+            if directory.is_dir() and not directory.is_symlink():
+                shutil.rmtree(directory)
+            else:
+                directory.unlink()
         return not damaged
 
     def commit(self, cell: Cell, files: Mapping[str, bytes], made: Made) -> None:

@@ -56,6 +56,9 @@ class Record:
     def __init__(self, media: Mapping[Path, Medium], made_by: object):
         self._media, self._made_by = media, repr(made_by)
         files = {target.parent / RECORD for target in media}
+        for file in files:
+            if file.is_symlink() or (file.exists() and not file.is_file()):
+                raise UserError(f"{file}: not a file that this command wrote; remove it")
         texts = [file.read_text("utf-8", errors="replace") for file in files if file.is_file()]
         self._lines = {line for text in texts for line in text.splitlines()}
 

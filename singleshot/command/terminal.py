@@ -37,7 +37,7 @@ def must_exist(*paths: Path | None) -> None:
         UserError: one of them isn't.
     """
     for path in paths:
-        if path and not path.exists():
+        if path and not (path.is_file() or path.is_dir()):
             raise UserError(f"{path}: no such file or folder; correct the path")
 
 

@@ -216,9 +216,11 @@ def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
             if not isinstance(parameter, nn.Parameter) or parameter.shape != mask.pruned.shape:
                 del _masks_of(layer)[name]
                 gone.append(mask.name)
-            elif not _held_by(parameter):
+            elif not (held := _held_by(parameter)):
                 _hold(parameter, mask)
                 replaced.append(mask.name)
+            elif not parameter.requires_grad:  # no optimiser has it, but a file may have been read into it
+                held.zero_(parameter)
     if replaced:
         logger.warning(REPLACED, len(replaced), replaced[0])
     if gone:

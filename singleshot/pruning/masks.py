@@ -258,7 +258,7 @@ def _lent(
     lent = {}
     if silent:
         others = torch.cat([own.double()[masks[name]] for name, own in scores.items() if name not in silent])
-        others = others.sort().values
+        others = others.sort().values if len(others) else others.new_zeros(1)
     for layer in silent:
         kept = masks[layer]
         magnitudes = weights[layer][kept].abs()

@@ -17,10 +17,11 @@ dict_keys(['0.weight', '2.weight'])
 
 import copy
 import functools
+import glob
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from numbers import Integral
@@ -66,8 +67,9 @@ def prunable(model: nn.Module, layers: Layers | None = None, exclude: Layers = (
         UserError: a layer has no weight of its own, or there is none of a name.
     """
     every = list(model.named_modules())
-    only, left_out = None if layers is None else _listed(layers=layers), _listed(exclude=exclude)
-    names = [*(path for path, _ in every), *dict(model.named_parameters(remove_duplicate=False))]
+    names = {*(path for path, _ in every), *dict(model.named_parameters(remove_duplicate=False))}
+    only = None if layers is None else _listed(names, layers=layers)
+    left_out = _listed(names, exclude=exclude)
     for name in (each for each in (*(only or ()), *left_out) if isinstance(each, str)):
         if not any(fnmatchcase(known, name) for known in names):
             raise UserError(
@@ -91,14 +93,15 @@ def prunable(model: nn.Module, layers: Layers | None = None, exclude: Layers = (
     return weights
 
 
-def _listed(**argument: Any) -> tuple[Layer, ...]:
-    """The layers that an argument names, in whatever it holds them."""
+def _listed(names: Container[str], **argument: Any) -> tuple[Layer, ...]:
+    """The layers that an argument names, in whatever it holds them: by one of `names`, or by a pattern."""
     ((name, given),) = argument.items()
     several = isinstance(given, Iterable) and not isinstance(given, str)
     listed = tuple(given) if several else (None,)
     right = all(isinstance(each, str | type | nn.Module) for each in listed)
     must_be("a list of layers: names, types or modules", right, **{name: listed if several else given})
-    return listed
+    exact = (glob.escape(each) if isinstance(each, str) and each in names else each for each in listed)
+    return tuple(each for each in exact if each is not None)
 
 
 def _candidates(

@@ -119,7 +119,10 @@ def made_graphs(learned: Path = LEARNED) -> list[Path]:
         UserError: a network's file is damaged.
     """
     styles = dict(shipped_styles.FILES)
-    styles |= {source.parent.name: source for source in sorted(learned.glob("*/model.safetensors"))}
+    styles |= {
+        source.parent.name: source
+        for source in sorted(filter(Path.is_file, learned.glob("*/model.safetensors")))
+    }
     sources = {f"styles/{name}": source for name, source in styles.items()} | dict(shipped_agents.FILES)
     return [_graph(name, source) for name, source in sources.items()]
 

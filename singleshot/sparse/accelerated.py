@@ -1,5 +1,6 @@
 """One of PyTorch's MLPs that computes with only its kept weights, on a CPU."""
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +28,8 @@ class AcceleratedMLP(nn.Module):
         weights, biases = self._stacked()
         trained = {θ.requires_grad for θ in model.parameters()}
         must_be("one whose layers are all frozen, or none", len(trained) == 1, model=model)
+        bits = [np.packbits(mask) for mask in masks.values()]
+        self.kept = torch.from_numpy(np.concatenate(bits))
         self.values = nn.Parameter(self.perceptron.gather(weights, biases), *trained)
         self.biased = [layer.bias is not None for layer in model if isinstance(layer, nn.Linear)]
         none = {name: torch.zeros_like(weight) for name, weight in weights.items()}
@@ -50,6 +53,14 @@ class AcceleratedMLP(nn.Module):
         rows = to_array(x)
         found = self.perceptron.infer(to_array(values), rows.reshape(-1, rows.shape[-1]))
         return torch.from_numpy(found.reshape(*rows.shape[:-1], found.shape[-1]))
+
+    def get_extra_state(self) -> Tensor:
+        """The places of the kept weights, as bits."""
+        return self.kept
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Refuse the values of a network that keeps weights in other places."""
+        must_be("one of a network that keeps the same weights", torch.equal(state, self.kept), state=state)
 
     @torch.no_grad()
     def whole(self) -> nn.Sequential:

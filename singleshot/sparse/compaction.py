@@ -88,11 +88,16 @@ def layers_of(model: nn.Sequential, name: str) -> list[Layer]:
     """
     inner = list(model) if getattr(type(model), "forward", None) is nn.Sequential.forward else []
     linear = [layer for layer in inner if isinstance(layer, nn.Linear)]
-    real = len({*linear}) == len(linear) and all(
-        dict(layer.named_parameters()).keys() <= {"weight", "bias"}
-        and layer.weight.is_floating_point()
-        and not layer.weight.is_meta
-        for layer in linear
+    as_it_is = not any("forward" in vars(each) for each in (model, *inner))
+    real = (
+        as_it_is
+        and len({*linear}) == len(linear)
+        and all(
+            dict(layer.named_parameters()).keys() <= {"weight", "bias"}
+            and layer.weight.is_floating_point()
+            and not layer.weight.is_meta
+            for layer in linear
+        )
     )
     if (
         not linear

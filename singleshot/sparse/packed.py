@@ -142,7 +142,7 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
 def read_packed(path: Path, most: int | None = None) -> Contents:
     """Read a packed file. Raises UserError as :func:`unpack` does, or if the file is missing."""
     try:
-        return unpack(path.read_bytes(), most)
+        return unpack(path.read_bytes() if is_packed(path) else b"", most)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; name a packed file") from error
     except UserError as error:

@@ -83,7 +83,14 @@ def test_a_damaged_cell_is_computed_again(store, caplog):
         file.unlink() if left is None else file.write_bytes(left)
         assert not store.has(CELL)
         assert not store.path(CELL.digest).exists()
-    assert caplog.text.count("is damaged; computing") == 3
+    own = store.root / "own"
+    own.mkdir()
+    store.path(CELL.digest).symlink_to(own)
+    assert not store.has(CELL)
+    assert own.is_dir()
+    store.path(CELL.digest).write_text("not a folder")
+    assert not store.has(CELL)
+    assert caplog.text.count("is damaged; computing") == 5
 
 
 def test_a_cell_is_known_by_its_manifest_not_by_its_folder_s_name(store, tmp_path):

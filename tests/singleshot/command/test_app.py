@@ -117,6 +117,8 @@ def test_files_of_no_use_are_named_before_anything_is_played(run, agent, tmp_pat
     def refuse(*_):  # root, who runs tests in a container, may read all
         raise PermissionError(errno.EACCES, "Permission denied", "photos/private.jpg")
 
+    os.mkfifo(tmp_path / "pipe.safetensors")  # nobody writes into it
+    assert_one_line(run("inspect", tmp_path / "pipe.safetensors"), "pipe.safetensors", "no such file")
     monkeypatch.setattr("singleshot.command.pack.inspect_file", refuse)
     assert_one_line(run("inspect", tmp_path), "photos/private.jpg", "Permission")
 

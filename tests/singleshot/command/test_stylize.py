@@ -170,6 +170,15 @@ def test_what_was_made_otherwise_is_refused_and_the_rest_is_made(changed):
     assert Path("out/photo-ink.png").read_bytes() == before
 
 
+def test_a_record_that_is_a_link_is_refused():
+    """In a folder that others may write to, it would append to a file of theirs, or wait for a reader."""
+    Path("out").mkdir()
+    Path("out", module.RECORD).symlink_to(Path("mine.txt").absolute())
+    with pytest.raises(UserError, match=f"{module.RECORD}: not a file"):
+        stylize_inputs(INK, ["photo.png"], Path("out"), PLAIN)
+    assert not Path("mine.txt").exists()
+
+
 def test_a_kill_before_a_result_is_there_leaves_none_that_is_unknown(monkeypatch):
     """At the worst moment: the result is known, and then moved or not."""
     for module_, source, result in (

@@ -211,6 +211,10 @@ def test_layers_are_chosen_by_name_or_type(mlp, loss):
     assert chosen(layers=[nn.Linear], exclude=["[0-1]"]) == ["2.weight"]
     whole = nn.Sequential(mlp)  # a container stands for all inside
     assert list(singleshot.prune(whole, loss, 0.5, layers=["0"])) == ["0.0.weight", "0.2.weight"]
+    named = nn.ModuleDict(
+        {"x[0]": nn.Linear(4, 4), "x0": nn.Linear(4, 4)}
+    )  # the first as a pattern is the second
+    assert list(singleshot.prune(named, None, 0.5, "random", layers=["x[0]"])) == ["x[0].weight"]
     for which, told in (({"exclude": ["head"]}, "no layer 'head'"), ({"layers": [nn.Conv2d]}, "are chosen")):
         with pytest.raises(UserError, match=told):
             chosen(**which)
@@ -468,6 +472,7 @@ def test_layers_whose_scores_are_all_0_take_their_part_by_magnitude_and_are_told
     assert masks["unused.weight"].flatten().nonzero().flatten().tolist() == sorted(largest.tolist())
     (line,) = [record.getMessage() for record in caplog.records if "snip's scores" in record.getMessage()]
     assert "2 of 4 layers of the model are all 0, such as unused.weight" in line
+    assert kept(singleshot.prune(model, loss, 0.97, iterations=20)) == 1  # all others are empty before
     assert "25.00% are kept in all" in line
 
 
@@ -519,6 +524,18 @@ def test_frozen_weights_are_pruned_too_and_gradients_are_zero_even_where_they_ov
     (loss(mlp) * torch.inf).backward()
     for name, mask in masks.items():
         assert not mlp.get_parameter(name).grad[~mask].any()
+
+
+def test_a_frozen_weight_stays_pruned_when_a_file_is_read_into_it(mlp, loss):
+    """No optimiser has it, so that of the other weights sees to it."""
+    dense = copy.deepcopy(mlp.state_dict())
+    masks = singleshot.prune(mlp, loss, sparsity=0.5)
+    singleshot.apply(mlp, masks)
+    mlp[0].weight.requires_grad_(False)
+    mlp.load_state_dict(dense)
+    loss(mlp).backward()
+    torch.optim.Adam(mlp[2].parameters()).step()
+    assert torch.equal(mlp[0].weight, dense["0.weight"] * masks["0.weight"])
 
 
 class Last(nn.Module):

@@ -1,3 +1,4 @@
+import copy
 from itertools import pairwise
 
 import pytest
@@ -146,9 +147,24 @@ def test_an_accelerated_mlp_has_the_outputs_and_gradients_of_the_dense_one_and_t
     whole = fast.whole()
     torch.testing.assert_close(whole(x), model(x))
     torch.testing.assert_close(whole[2].weight, model[2].weight)
+    fast.load_state_dict(singleshot.accelerate(whole).state_dict())
+    with pytest.raises(UserError, match="keeps the same weights"):
+        fast.load_state_dict(singleshot.accelerate(elsewhere(whole)).state_dict())
     for wrong in (x[..., :7], x.double()):
         with pytest.raises(UserError, match=r"float32 inputs \(…, 8\)"):
             fast(wrong)
+
+
+def elsewhere(model):
+    """As many kept weights in other places."""
+    moved = copy.deepcopy(model)
+    moved[0].weight.data = moved[0].weight.data.roll(1, 0)
+    return moved
+
+
+def own_forward(model):
+    model[0].forward = lambda x: 2 * nn.functional.linear(x, model[0].weight, model[0].bias)
+    return model
 
 
 def twice(model):
@@ -175,7 +191,9 @@ def one_layer_twice(_):
 
 
 @pytest.mark.parametrize("function", [singleshot.compact, singleshot.accelerate])
-@pytest.mark.parametrize("make", [twice, normed, pruned_by_torch, one_layer_twice, lambda m: m.to("meta")])
+@pytest.mark.parametrize(
+    "make", [twice, own_forward, normed, pruned_by_torch, one_layer_twice, lambda m: m.to("meta")]
+)
 def test_what_computes_in_another_way_than_its_layers_is_refused(function, make):
     with pytest.raises(UserError, match=r"^[^\n]* takes an nn.Sequential [^\n]*$"):
         function(make(pruned_mlp()))
