@@ -220,7 +220,7 @@ def prune(
     must_be("a function of the model, or several", right, loss=loss)
     must_be("a pruner's name or a function", isinstance(method, str) or callable(method), method=method)
     must_be("network or layer", scope in ("network", "layer"), scope=scope)
-    must_be("a whole number from 0", isinstance(seed, Integral) and seed >= 0, seed=seed)
+    must_be("a whole number from 0 to 2⁶³", isinstance(seed, Integral) and 0 <= seed <= 2**63, seed=seed)
     if isinstance(method, str) and method.partition("-")[2] in CONTROLS.keys() - {"shuffled"}:
         raise UserError(f"method {method}: this control is for agents (singleshot.rl); give …-shuffled")
     weights = prunable(model, layers, exclude)
@@ -254,6 +254,7 @@ def report(masks: Mapping[str, Tensor]) -> str:
     """
     right = isinstance(masks, Mapping) and all(isinstance(mask, Tensor) for mask in masks.values())
     must_be("masks by the parameter's name", right, masks=masks)
+    masks = {name: mask != 0 for name, mask in masks.items()}  # they may be of any numbers
     counts = {name: (int(mask.sum()), mask.numel()) for name, mask in masks.items()}
     kept_of_all = sum(kept for kept, _ in counts.values())
     counts["all"] = kept_of_all, sum(total for _, total in counts.values())

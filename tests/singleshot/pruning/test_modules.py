@@ -356,6 +356,8 @@ def test_a_report_has_kept_and_total_of_each_layer():
         ["b.weight", "6", "of", "6", "100.00%"],
         ["all", "7", "of", "8", "87.50%"],
     ]
+    large = torch.ones(300, 300, dtype=torch.float16)  # whose sum is infinite
+    assert singleshot.report({"a": large}).split()[:4] == ["a", "90,000", "of", "90,000"]
 
 
 def test_a_report_of_an_mlp_has_the_kept_weights_on_a_path():
