@@ -689,6 +689,7 @@ def test_mistakes_are_one_line(mlp, loss):
         ("layers is '02'", {"layers": "02"}),
         ("exclude is <class", {"exclude": nn.Linear}),
         ("seed is -1", {"seed": -1}),
+        ("seed is 118", {"seed": 2**70}),
         ("Linear", {"model": identity(nn.Linear(4, 2), "weight")}),
         ("weights of torch.float8_e5m2", {"model": float8}),
         ("weights of inference mode", {"model": inferred}),
