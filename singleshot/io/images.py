@@ -9,6 +9,7 @@ colours that a transparent pixel hides.
 import io
 import logging
 import math
+import os
 import re
 import struct
 import warnings
@@ -202,6 +203,7 @@ def read_animation(source: Source) -> Animation | None:
         count = getattr(picture, "n_frames", 1) if picture.format in ANIMATED else 1
         if count == 1:
             return None
+        _must_fit(picture, count)
         frames, alphas, milliseconds = [], [], []
         for number in range(count):
             picture.seek(number)
@@ -220,6 +222,7 @@ def visible(picture: Image.Image) -> tuple[Frame, Image.Image | None]:
 
     Colours under full transparency, which nobody has seen, are replaced by the mean of the others.
     """
+    _must_fit(picture)
     if (content := picture.info.get("ended")) and not _is_whole(picture, content.removesuffix(JPEG_END)):
         raise OSError("image file is truncated")
     upright = _to_8_bits(ImageOps.exif_transpose(picture))
@@ -237,6 +240,14 @@ def visible(picture: Image.Image) -> tuple[Frame, Image.Image | None]:
     if hidden.any():
         rgb[hidden] = 128 if hidden.all() else rgb[~hidden].mean(axis=0).round()
     return rgb, alpha
+
+
+def _must_fit(picture: Image.Image, frames: int = 1) -> None:
+    """Check that a machine has room for pixels of 8 bytes: twice RGBA, as while they are converted."""
+    needed = 8 * picture.width * picture.height * frames
+    if needed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+        size = f"{picture.width} × {picture.height} pixels" + f" in {frames:,} frames" * (frames > 1)
+        raise MemoryError(f"{size} need {needed / 2**30:,.0f} GB")
 
 
 def laid_over(background: str, picture: Image.Image) -> Image.Image:

@@ -1,6 +1,7 @@
 """Pictures in every form that Pillow writes, against what was put into them."""
 
 import io
+import os
 import struct
 
 import numpy as np
@@ -11,7 +12,7 @@ from PIL import Image, PngImagePlugin
 
 from singleshot.errors import UserError
 from singleshot.io.colour_profiles import from_srgb, to_srgb
-from singleshot.io.images import NamedBytes, read_rgb, read_size, visible
+from singleshot.io.images import NamedBytes, read_animation, read_rgb, read_size, visible
 
 RNG = np.random.default_rng(0)
 PIXELS = RNG.integers(0, 256, (6, 9, 3), np.uint8)
@@ -199,6 +200,19 @@ def test_a_size_is_read_from_the_header_alone():
         read_size(NamedBytes(content, "upload"), formats=("JPEG",))
     with pytest.raises(UserError, match="no known format"):
         read_rgb(io.BytesIO(content), formats=("JPEG",))
+
+
+def test_what_is_larger_than_the_memory_is_refused_before_it_is_decoded(monkeypatch):
+    frames = [Image.new("L", (300, 200), value) for value in range(4)]
+    still, animated = io.BytesIO(), io.BytesIO()
+    frames[0].save(still, "PNG"), frames[0].save(animated, "GIF", save_all=True, append_images=frames[1:])
+    monkeypatch.setattr(os, "sysconf", lambda _: 1000)  # pages of as many bytes
+    assert read_rgb(still).shape == (3, 200, 300)
+    with pytest.raises(UserError, match=r"300 × 200 pixels in 4 frames need 0 GB"):
+        read_animation(animated)
+    monkeypatch.setattr(os, "sysconf", lambda _: 600)
+    with pytest.raises(UserError, match=r"300 × 200 pixels need 0 GB"):
+        read_rgb(still)
 
 
 def test_pillows_refusal_of_a_bomb_is_the_errors_cause(monkeypatch):
