@@ -569,8 +569,11 @@ def parts(study: Study) -> dict[str, str]:
     shuffled = ("snip-shuffled-first", "snip-shuffled-rest", "snip-shuffled")
     compared = ("dense", "snip", "snip-shuffled", "grasp", "grasp-shuffled", "random")
     mlp = OF_71_000[0]
-    tuned = {"as elsewhere": (mlp,), "learning rate 0.003": (f"{mlp}, learning rate 0.003",)}
-    tuned["Glorot's initial weights"] = (f"{mlp}, initial weights by glorot",)
+    tuned = {
+        "as elsewhere": (mlp,),
+        "learning rate 0.003": (f"{mlp}, learning rate 0.003",),
+        "Glorot's initial weights": (f"{mlp}, initial weights by glorot",),
+    }
     layerwise = pruned("snip", *shuffled, "snip-blind", "dense")
     tested = claims(study)
     new_seeds, *_, gradual = map(tested_estimate, tested.itertuples())

@@ -85,7 +85,8 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
                 tables = {table: read_table(output / table, columns) for table in (SCORES, LAYERS, RUNS)}
                 published = agents_in(tables[RUNS], columns)
                 wanted = [agent for agent, row in own.items() if tuple(row.values()) not in published]
-                counted = agents_in(with_value(tables[LAYERS], "weights_on_paths"), columns)
+                counts = tables[LAYERS].reindex(columns=[*columns, "weights_on_paths"], fill_value="")
+                counted = agents_in(counts[counts["weights_on_paths"] != ""], columns)
                 uncounted = [
                     agent
                     for agent, row in own.items()
@@ -191,11 +192,6 @@ def read_table(table: Path, columns: Sequence[str]) -> pandas.DataFrame:
 def agents_in(rows: pandas.DataFrame, columns: Sequence[str]) -> set[tuple[str, ...]]:
     """The agents of which a table has rows: what its first `columns` say about them."""
     return set(rows[columns].itertuples(index=False, name=None))
-
-
-def with_value(rows: pandas.DataFrame, column: str) -> pandas.DataFrame:
-    """The rows that say something in a column; none of a table without it."""
-    return rows[rows[column] != ""] if column in rows else rows[:0]
 
 
 def write_table(rows: pandas.DataFrame, columns: Sequence[str], table: Path) -> None:

@@ -9,7 +9,6 @@ colours that a transparent pixel hides.
 import io
 import logging
 import math
-import os
 import re
 import struct
 import warnings
@@ -21,6 +20,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pillow_heif
+import psutil
 import torch
 from numpy.typing import NDArray
 from PIL import (
@@ -245,7 +245,7 @@ def visible(picture: Image.Image) -> tuple[Frame, Image.Image | None]:
 def _must_fit(picture: Image.Image, frames: int = 1) -> None:
     """Check that a machine has room for pixels of 8 bytes: twice RGBA, as while they are converted."""
     needed = 8 * picture.width * picture.height * frames
-    if needed > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+    if needed > psutil.virtual_memory().total:
         size = f"{picture.width} × {picture.height} pixels" + f" in {frames:,} frames" * (frames > 1)
         raise MemoryError(f"{size} need {needed / 2**30:,.0f} GB")
 

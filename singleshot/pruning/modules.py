@@ -100,8 +100,7 @@ def _listed(names: Container[str], **argument: Any) -> tuple[Layer, ...]:
     listed = tuple(given) if several else (None,)
     right = all(isinstance(each, str | type | nn.Module) for each in listed)
     must_be("a list of layers: names, types or modules", right, **{name: listed if several else given})
-    exact = (glob.escape(each) if isinstance(each, str) and each in names else each for each in listed)
-    return tuple(each for each in exact if each is not None)
+    return tuple(glob.escape(each) if isinstance(each, str) and each in names else each for each in listed)
 
 
 def _candidates(

@@ -28,8 +28,7 @@ class AcceleratedMLP(nn.Module):
         weights, biases = self._stacked()
         trained = {θ.requires_grad for θ in model.parameters()}
         must_be("one whose layers are all frozen, or none", len(trained) == 1, model=model)
-        bits = [np.packbits(mask) for mask in masks.values()]
-        self.kept = torch.from_numpy(np.concatenate(bits))
+        self.kept = torch.from_numpy(np.concatenate([np.packbits(mask) for mask in masks.values()]))
         self.values = nn.Parameter(self.perceptron.gather(weights, biases), *trained)
         self.biased = [layer.bias is not None for layer in model if isinstance(layer, nn.Linear)]
         none = {name: torch.zeros_like(weight) for name, weight in weights.items()}

@@ -86,18 +86,15 @@ def layers_of(model: nn.Sequential, name: str) -> list[Layer]:
         UserError: `model` has other layers than `nn.Linear` with `nn.ReLU` between them, has one twice, or
             computes their weights (weight_norm, `torch.nn.utils.prune`) or itself in another way.
     """
-    inner = list(model) if getattr(type(model), "forward", None) is nn.Sequential.forward else []
+    plain = getattr(type(model), "forward", None) is nn.Sequential.forward
+    plain = plain and not any("forward" in vars(each) for each in (model, *model))
+    inner = list(model) if plain else []
     linear = [layer for layer in inner if isinstance(layer, nn.Linear)]
-    as_it_is = not any("forward" in vars(each) for each in (model, *inner))
-    real = (
-        as_it_is
-        and len({*linear}) == len(linear)
-        and all(
-            dict(layer.named_parameters()).keys() <= {"weight", "bias"}
-            and layer.weight.is_floating_point()
-            and not layer.weight.is_meta
-            for layer in linear
-        )
+    real = len({*linear}) == len(linear) and all(
+        dict(layer.named_parameters()).keys() <= {"weight", "bias"}
+        and layer.weight.is_floating_point()
+        and not layer.weight.is_meta
+        for layer in linear
     )
     if (
         not linear

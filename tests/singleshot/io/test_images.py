@@ -1,10 +1,11 @@
 """Pictures in every form that Pillow writes, against what was put into them."""
 
 import io
-import os
 import struct
+from types import SimpleNamespace
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from icc_profiles import icc_profile
@@ -206,11 +207,11 @@ def test_what_is_larger_than_the_memory_is_refused_before_it_is_decoded(monkeypa
     frames = [Image.new("L", (300, 200), value) for value in range(4)]
     still, animated = io.BytesIO(), io.BytesIO()
     frames[0].save(still, "PNG"), frames[0].save(animated, "GIF", save_all=True, append_images=frames[1:])
-    monkeypatch.setattr(os, "sysconf", lambda _: 1000)  # pages of as many bytes
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=1_000_000))
     assert read_rgb(still).shape == (3, 200, 300)
     with pytest.raises(UserError, match=r"300 × 200 pixels in 4 frames need 0 GB"):
         read_animation(animated)
-    monkeypatch.setattr(os, "sysconf", lambda _: 600)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=400_000))
     with pytest.raises(UserError, match=r"300 × 200 pixels need 0 GB"):
         read_rgb(still)
 

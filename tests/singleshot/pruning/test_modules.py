@@ -211,9 +211,8 @@ def test_layers_are_chosen_by_name_or_type(mlp, loss):
     assert chosen(layers=[nn.Linear], exclude=["[0-1]"]) == ["2.weight"]
     whole = nn.Sequential(mlp)  # a container stands for all inside
     assert list(singleshot.prune(whole, loss, 0.5, layers=["0"])) == ["0.0.weight", "0.2.weight"]
-    named = nn.ModuleDict(
-        {"x[0]": nn.Linear(4, 4), "x0": nn.Linear(4, 4)}
-    )  # the first as a pattern is the second
+    # As a pattern, the first layer's name would be the second's.
+    named = nn.ModuleDict({name: nn.Linear(4, 4) for name in ("x[0]", "x0")})
     assert list(singleshot.prune(named, None, 0.5, "random", layers=["x[0]"])) == ["x[0].weight"]
     for which, told in (({"exclude": ["head"]}, "no layer 'head'"), ({"layers": [nn.Conv2d]}, "are chosen")):
         with pytest.raises(UserError, match=told):
