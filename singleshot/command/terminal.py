@@ -48,9 +48,7 @@ def must_be_new(file: Path | None, option: str, *suffixes: str) -> None:
         UserError: it can't, it exists already, or its name ends differently.
     """
     if file and (file.suffix.lower() not in suffixes or file.exists() or not file.absolute().parent.is_dir()):
-        raise UserError(
-            f"{file}: give {option} a new name that ends in {suffixes[0]}, in a folder that exists"
-        )
+        raise UserError(f"{file}: give {option} a new name that ends in {suffixes[0]}, in an existing folder")
 
 
 @contextlib.contextmanager
@@ -125,4 +123,6 @@ def run(app: typer.Typer, told: Callable[[Exception], str | None] | None = None,
             sys.exit(line)
         if isinstance(error, OSError) and error.filename:
             sys.exit(f"error: {error.filename}: {error.strerror}")
+        if isinstance(error, MemoryError):
+            sys.exit(f"error: this machine has too little memory {error}".strip())
         raise

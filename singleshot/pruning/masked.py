@@ -66,20 +66,23 @@ def apply(model: nn.Module, masks: Mapping[str, Any]) -> None:
     for name, given in masks.items():
         with explained(f"mask {name!r} is {shown(given)}", "give a tensor of 0 and 1"):
             mask = torch.as_tensor(given)
+            mask = mask if mask.layout == torch.strided else mask.to_dense()
+            pruned = mask == 0
+            binary = bool((pruned | (mask == 1)).all())
         own = _own_name(name, list(parameters))
         if own is None or parameters[own].shape != mask.shape:
             has = f"one of shape {tuple(parameters[own].shape)}" if own else "no such parameter"
             raise UserError(f"mask {name!r} has shape {tuple(mask.shape)}, the model has {has}")
-        if mask.is_meta or parameters[own].is_inference():
-            raise UserError(f"mask {name!r} is on `meta`, or its parameter of inference mode: make them anew")
-        mask = mask if mask.layout == torch.strided else mask.to_dense()
-        if not ((mask == 0) | (mask == 1)).all():
+        θ = parameters[own]
+        if θ.is_inference() or θ.layout != torch.strided or 0 in θ.stride():
+            raise UserError(f"mask {name!r} is of a parameter of inference mode, sparse or expanded; copy it")
+        if not binary:
             raise UserError(f"mask {name!r} has values other than 0 and 1; give 1 where a weight is kept")
-        if not torch.equal(first.setdefault(parameters[own], mask), mask):
+        if not torch.equal(first.setdefault(θ, pruned), pruned):
             raise UserError(f"mask {name!r} differs from another of the same parameter; give one of them")
         path, _, attribute = own.rpartition(".")
-        new = _Mask(name, ~mask.bool())
-        new.beside(parameters[own])
+        new = _Mask(name, pruned)
+        new.beside(θ)
         chosen.append((layers[path], attribute, new))
     for layer, attribute, new in chosen:
         held = _masks_of(layer).setdefault(attribute, new)

@@ -223,7 +223,8 @@ def _check(scores: Mapping[str, Any], weights: Mapping[str, Weights], pruner: st
             raise UserError(f"{pruner} returns {shown(own)}; return a dict of scores by layer")
         for layer, θ in layers.items():
             score, where = own[layer], _layer(network, layer)
-            if not isinstance(score, Tensor) or score.shape != θ.shape:
+            alike = isinstance(score, Tensor) and (score.shape, score.layout) == (θ.shape, torch.strided)
+            if not alike or score.is_meta or score.itemsize == 1:
                 raise UserError(f"{pruner} returns {shown(score)} for {where}, not a tensor like its weights")
             if not score.isfinite().all():
                 raise UserError(

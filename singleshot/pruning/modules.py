@@ -72,9 +72,7 @@ def prunable(model: nn.Module, layers: Layers | None = None, exclude: Layers = (
     left_out = _listed(names, exclude=exclude)
     for name in (each for each in (*(only or ()), *left_out) if isinstance(each, str)):
         if not any(fnmatchcase(known, name) for known in names):
-            raise UserError(
-                f"the model has no layer {name!r}, but {shown([path for path, _ in every if path])}"
-            )
+            raise UserError(f"there is no layer {name!r}, but {shown([path for path, _ in every if path])}")
     weights: Weights = {}
     owners: dict[Tensor, str] = {}
     for path, name, θ in _candidates(every, only, left_out):
@@ -83,8 +81,9 @@ def prunable(model: nn.Module, layers: Layers | None = None, exclude: Layers = (
             raise UserError(f"{where} has no weights yet; call the model on a batch, or load or draw them")
         if hasattr(θ, "placements"):
             raise UserError(f"{where} is sharded; prune the whole model, shard it, and apply the masks then")
-        if θ.is_inference() or θ.itemsize == 1 or not (θ.is_floating_point() or θ.is_complex()):
-            kind = "inference mode" if θ.is_inference() else θ.dtype
+        numbers = θ.layout == torch.strided and (θ.is_floating_point() or θ.is_complex())
+        if θ.is_inference() or θ.itemsize == 1 or not numbers:
+            kind = "inference mode" if θ.is_inference() else f"{θ.dtype}, {θ.layout}"
             raise UserError(f"{where} has weights of {kind}; prune before that, or give exclude=[{path!r}]")
         if θ in owners:
             raise UserError(f"{where} shares its weight with layer {owners[θ]}; untie them, or exclude both")

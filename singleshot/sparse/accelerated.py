@@ -41,7 +41,9 @@ class AcceleratedMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Outputs (…, out) for inputs (…, in)."""
         values: Tensor = self.values
-        right = x.dtype == values.dtype == torch.float32 and x.device.type == values.device.type == "cpu"
+        right = isinstance(x, Tensor) and x.ndim > 0 and x.layout == torch.strided
+        right = right and x.dtype == values.dtype == torch.float32
+        right = right and x.device.type == values.device.type == "cpu"
         wanted = f"float32 inputs (…, {self.perceptron.inputs}) on the CPU, as the network is"
         must_be(wanted, right and x.shape[-1] == self.perceptron.inputs, x=x)
         values = values if all(self.biased) else values.masked_fill(self.unbiased, 0)

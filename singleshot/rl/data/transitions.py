@@ -103,7 +103,7 @@ class Transitions:
             UserError: there is no transition, or there are wrong shapes, NaN, infinity, too large numbers, or
                 actions outside [-1, 1].
         """
-        n, states, actions = self.rewards.size, self.state_size, self.action_size
+        n, states, actions = self.rewards.size, max(1, self.state_size), max(1, self.action_size)
         if not n:
             raise UserError(f"{origin}: holds no transition; at least one is needed")
         if spaces:
@@ -111,7 +111,7 @@ class Transitions:
         expected = zip(ARRAYS, ((n, states), (n, actions), (n,), (n, states), (n,)), strict=True)
         for name, shape in expected:
             values = getattr(self, name)
-            if values.shape != shape or not values.size:
+            if values.shape != shape:
                 raise UserError(
                     f"{origin}: '{name}' has shape {values.shape}, {spaces.name if spaces else 'these'} "
                     f"transitions need {shape}; was it made for another environment?"

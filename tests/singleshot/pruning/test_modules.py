@@ -655,6 +655,9 @@ def test_mistakes_are_one_line(mlp, loss):
     float8 = nn.Linear(4, 2).to(torch.float8_e5m2)
     with torch.inference_mode():
         inferred = nn.Linear(4, 2)
+    sparse, expanded = nn.Linear(4, 2), nn.Linear(4, 2)
+    sparse.weight = nn.Parameter(sparse.weight.detach().to_sparse())
+    expanded.weight = nn.Parameter(torch.ones(4).expand(2, 4))
 
     def trains(model):
         value = loss(model)
@@ -692,6 +695,10 @@ def test_mistakes_are_one_line(mlp, loss):
         ("Linear", {"model": identity(nn.Linear(4, 2), "weight")}),
         ("weights of torch.float8_e5m2", {"model": float8}),
         ("weights of inference mode", {"model": inferred}),
+        ("sparse_coo", {"model": sparse}),
+        ("a tensor like its weights", {"method": lambda _, w: {name: θ > 0 for name, θ in w.items()}}),
+        ("a tensor like its weights", {"method": lambda _, w: {k: θ.to_sparse() for k, θ in w.items()}}),
+        ("a tensor like its weights", {"method": lambda _, w: {name: θ.to("meta") for name, θ in w.items()}}),
         (
             "checkpointing",
             {"loss": lambda m: torch.utils.checkpoint.checkpoint(m, x, use_reentrant=False).sum()},
@@ -711,7 +718,9 @@ def test_mistakes_are_one_line(mlp, loss):
         ("masks is {0:", mlp, {0: torch.ones(30, 4)}),
         ("'0.weight' is [[1], [1, 0]]", mlp, {"0.weight": [[1], [1, 0]]}),
         ("'1.weight' differs", tied, {"0.weight": torch.ones(4, 4), "1.weight": torch.eye(4)}),
-        ("on `meta`", mlp, {"0.weight": torch.ones(30, 4, device="meta")}),
+        ("give a tensor of 0 and 1", mlp, {"0.weight": torch.ones(30, 4, device="meta")}),
+        ("sparse or expanded", expanded, {"weight": torch.ones(2, 4)}),
+        ("sparse or expanded", sparse, {"weight": torch.ones(2, 4)}),
         ("weight or module.weight", Nested(), {"_orig_mod.weight": torch.ones(3, 3)}),
     ):
         with pytest.raises(UserError) as caught:

@@ -150,7 +150,7 @@ def test_an_accelerated_mlp_has_the_outputs_and_gradients_of_the_dense_one_and_t
     fast.load_state_dict(singleshot.accelerate(whole).state_dict())
     with pytest.raises(UserError, match="keeps the same weights"):
         fast.load_state_dict(singleshot.accelerate(elsewhere(whole)).state_dict())
-    for wrong in (x[..., :7], x.double()):
+    for wrong in (x[..., :7], x.double(), x.to_sparse(), x[0, 0, 0], x.tolist()):
         with pytest.raises(UserError, match=r"float32 inputs \(…, 8\)"):
             fast(wrong)
 
