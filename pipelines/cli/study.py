@@ -23,7 +23,6 @@ from pipelines.engine.tracking import tracking
 from pipelines.stages import offline_rl as stage
 from singleshot.errors import UserError, explained
 from singleshot.io.whole_file import whole_file
-from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.variant import DENSE
 from singleshot.rl.agents import AGENT_FILE, AgentSpec, load_agent
 from singleshot.rl.pruning import count_agent_layers
@@ -67,8 +66,7 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
     """Compute the experiments `names`, by default all, and add their results to the tables in `output`.
 
     Tables are written after each seed; on a GPU, the agents of all seeds of an experiment train side by side.
-    Agents that are in the tables are not computed again, whichever commit trained them. If an agent's masks
-    were published before weights on paths were counted, only its masks are made again.
+    Agents that are in the tables are not computed again, whichever commit trained them.
 
     Raises:
         UserError: there is no such experiment, its settings are wrong, or a table is damaged.
@@ -83,25 +81,14 @@ def run_study(output: Path, names: Sequence[str] = ()) -> None:
                 own = {agent: key(offline_rl, agent) for agent in offline_rl.agents() if agent.seed in seeds}
                 columns = list(next(iter(own.values())))
                 tables = {table: read_table(output / table, columns) for table in (SCORES, LAYERS, RUNS)}
-                published = agents_in(tables[RUNS], columns)
+                published = set(tables[RUNS][columns].itertuples(index=False, name=None))
                 wanted = [agent for agent, row in own.items() if tuple(row.values()) not in published]
-                counts = tables[LAYERS].reindex(columns=[*columns, "weights_on_paths"], fill_value="")
-                counted = agents_in(counts[counts["weights_on_paths"] != ""], columns)
-                uncounted = [
-                    agent
-                    for agent, row in own.items()
-                    if agent not in wanted
-                    and agent.mask_pruner
-                    and agent.pruner not in METHODS
-                    and tuple(row.values()) not in counted
-                ]
                 if not wanted:
                     print("all agents are in the tables")
                 try:
                     compute(config, wanted, store)
-                    compute(config, uncounted, store, STEPS[:2])
                 finally:
-                    found = [results(config, agent, store) for agent in (*wanted, *uncounted)]
+                    found = [results(config, agent, store) for agent in wanted]
                     for table, old in tables.items():
                         if new := [rows[table] for rows in found if table in rows]:
                             write_table(pandas.concat([old, *new]), columns, output / table)
@@ -125,11 +112,9 @@ def side_by_side(config: Config) -> list[tuple[int, ...]]:
     return [tuple(seeds)] if on_gpu else [(seed,) for seed in seeds]
 
 
-def compute(
-    config: Config, wanted: Sequence[AgentSpec], store: CellStore, steps: Sequence[Step] = STEPS
-) -> None:
+def compute(config: Config, wanted: Sequence[AgentSpec], store: CellStore) -> None:
     """Make the data and the masks of agents, and train them."""
-    for step in steps if wanted else ():
+    for step in STEPS if wanted else ():
         cells = [cell for agent in wanted if (cell := cell_of(step, config, agent, store))]
         once = list({cell.digest: cell for cell in cells}.values())
         with tracking(config.tracking, step.name, config.profile, step.experiment) as tracker:
@@ -187,11 +172,6 @@ def read_table(table: Path, columns: Sequence[str]) -> pandas.DataFrame:
         rows = pandas.read_csv(table, dtype=str, keep_default_na=False)
         rows[columns].apply(lambda own: pandas.to_numeric(own) if own.name in NUMBERS else own)
         return rows
-
-
-def agents_in(rows: pandas.DataFrame, columns: Sequence[str]) -> set[tuple[str, ...]]:
-    """The agents of which a table has rows: what its first `columns` say about them."""
-    return set(rows[columns].itertuples(index=False, name=None))
 
 
 def write_table(rows: pandas.DataFrame, columns: Sequence[str], table: Path) -> None:
