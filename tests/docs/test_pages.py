@@ -124,10 +124,6 @@ def test_the_citation_is_of_this_version():
         assert all(author.keys() in people for author in work["authors"]), work["title"]
 
 
-def test_completion_is_a_script_that_bash_reads():
-    subprocess.run(["bash", "-n", ROOT / "pipelines/completion.sh"], check=True)
-
-
 def test_the_readme_is_short_and_its_python_runs_line_by_line(tmp_path):
     """As it does in a prompt; the weights of its last two networks are a twentieth of the first's."""
     text = (ROOT / "README.md").read_text()

@@ -1,11 +1,13 @@
 """MLflow's pages, in a browser, of a finished run of the smoke profile."""
 
 import contextlib
+import os
 import re
 import signal
 import urllib.parse
 import urllib.request
 
+import psutil
 import pytest
 from browsers import CHROMIUM
 from playwright.sync_api import expect
@@ -28,9 +30,14 @@ def address(finished_smoke):
 
     wait_until(answers, "MLflow's server answers")
     (told,) = re.findall(r"MLflow: (http://localhost:\d+/\S*)", finished_smoke.output)
+    for view in ("table", "charts"):
+        assert re.search(rf"{view}: {told}/\d+/runs\?\S+", finished_smoke.output)
+    processes = psutil.Process(server.pid).children(recursive=True)
     yield told
-    server.send_signal(signal.SIGINT)
-    server.wait(PATIENCE_S)
+    os.killpg(server.pid, signal.SIGINT)  # as a terminal does
+    assert server.wait(PATIENCE_S) == 0
+    assert "Traceback" not in finished_smoke.output
+    assert not psutil.wait_procs(processes, timeout=PATIENCE_S)[1]
 
 
 @pytest.fixture

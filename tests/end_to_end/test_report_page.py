@@ -30,7 +30,5 @@ def test_the_page_shows_itself_whole_and_alone(finished_smoke, browser, width):
     for link in page.locator("nav a").all():
         assert page.locator(link.get_attribute("href")).count() == 1
     assert page.locator("#run .answer").inner_text().startswith("Profile smoke: ")
-    assert (
-        page.locator("#not-run").count() == 0
-    )  # the smoke profile runs a cell of everything that the page shows
+    assert page.locator("#not-run").count() == 0  # the smoke profile runs a cell of all that the page shows
     context.close()
