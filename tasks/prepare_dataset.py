@@ -107,7 +107,7 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
         held_out = round(HELD_OUT * size)
         if not 0 < held_out < size:
             raise UserError(
-                f"{found.origin}: has {size} transitions, too few to hold a tenth out; give at least 5"
+                f"{found.origin}: {size} transitions, too few to hold a tenth out; give 5 or more"
             )
         kept.part(size - held_out, size).save(job.output / "heldout.safetensors")
         kept = kept.part(0, size - held_out)
@@ -188,7 +188,5 @@ def _roll_out(job: Job) -> Generator[Event, None, Found]:
 def _expert(path: Path, name: str) -> Expert:
     expert = load_expert(path)
     if expert.card.environment != name:
-        raise UserError(
-            f"{path}: an expert for {expert.card.environment}, not for {name}; give that one's file"
-        )
+        raise UserError(f"{path}: an expert for {expert.card.environment}, not {name}; give that one's file")
     return expert

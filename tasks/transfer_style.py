@@ -4,9 +4,10 @@ import io
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -110,49 +111,47 @@ def transfer_style(job: Job) -> Iterator[Event]:
 
     settings = config.backbone, config.criterion, config.optimizer, params.style, config.size_px
     row_of = partial(HistoryRow, params.study, *settings)
-    history: list[HistoryRow] = []
-    state = None
-    if job.checkpoint:
-        found = torch.load(io.BytesIO(job.checkpoint), map_location="cpu", weights_only=True)
-        history, state = [HistoryRow(*row) for row in found["history"]], found["state"]
-    preview_at = [fraction * config.iterations for fraction in PREVIEWS]
-    diverged = False
+    history, state = _reached(job.checkpoint)
     saved = before = history[-1].seconds if history else 0.0
-    start = time.perf_counter()
+    diverged, start = False, time.perf_counter()
     for iterate in optimize(content.to(job.device), style.to(job.device), backbone, config, state):
-        seconds = before + time.perf_counter() - start
-        if not math.isfinite(iterate.losses.total):
+        seconds, losses = before + time.perf_counter() - start, iterate.losses
+        if not math.isfinite(losses.total):
             diverged = True
             break
         if seconds - saved >= CHECKPOINT_SECONDS:
             saved = seconds
-            buffer = io.BytesIO()
-            torch.save({"history": [astuple(row) for row in history], "state": iterate.state}, buffer)
-            yield Checkpoint(iterate.iteration, buffer.getvalue())
+            yield Checkpoint(iterate.iteration, _bytes(history, iterate.state))
         earlier = history[-1].iteration if history else 0
-        if any(earlier < at <= iterate.iteration for at in preview_at):
+        if any(earlier < part * config.iterations <= iterate.iteration for part in PREVIEWS):
             yield Artifact(f"previews/{iterate.iteration:05}.png", encode_png(iterate.picture))
-        losses = iterate.losses
         history.append(row_of(iterate.iteration, losses.content, losses.style, losses.total, seconds))
         picture = iterate.picture
-        yield Metrics(iterate.iteration, asdict(iterate.losses))
+        yield Metrics(iterate.iteration, asdict(losses))
         yield Progress(iterate.iteration / config.iterations)
         before, start = seconds, time.perf_counter()
     if not history:
-        raise FloatingPointError(
-            f"{job.inputs['backbone']}: the losses of the initial picture are not finite"
-        )
+        raise FloatingPointError(f"{job.inputs['backbone']}: the losses of the first picture are not finite")
 
     (job.output / "picture.png").write_bytes(encode_png(picture))
     write_csv(job.output / "history.csv", HistoryRow, history)
     last = history[-1]
-    summary = Summary(
-        params,
-        last.iteration,
-        last.content_loss,
-        last.style_loss,
-        last.total_loss,
-        seconds_per_iteration=last.seconds / (last.iteration + 1),
-        diverged=diverged or last.total_loss > history[0].total_loss,
-    )
+    losses_of_last = last.content_loss, last.style_loss, last.total_loss
+    seconds = last.seconds / (last.iteration + 1)
+    diverged = diverged or last.total_loss > history[0].total_loss
+    summary = Summary(params, last.iteration, *losses_of_last, seconds, diverged)
     (job.output / "summary.json").write_text(json.dumps(asdict(summary), indent=2) + "\n", encoding="utf-8")
+
+
+def _bytes(history: Sequence[HistoryRow], state: Any) -> bytes:
+    buffer = io.BytesIO()
+    torch.save({"history": [astuple(row) for row in history], "state": state}, buffer)
+    return buffer.getvalue()
+
+
+def _reached(checkpoint: bytes | None) -> tuple[list[HistoryRow], Any]:
+    """The rows so far and the optimiser's state; nothing without a checkpoint."""
+    if checkpoint is None:
+        return [], None
+    found = torch.load(io.BytesIO(checkpoint), map_location="cpu", weights_only=True)
+    return [HistoryRow(*row) for row in found["history"]], found["state"]

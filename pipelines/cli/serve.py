@@ -106,9 +106,7 @@ class _Replica:
 def _preflight(config: ServingConfig) -> None:
     """Raise UserError if too few replicas fit on the nodes: Ray would wait for room for ever."""
     if applications := serve.status().applications:
-        raise UserError(
-            f"this Ray cluster already serves {', '.join(applications)}; end that with `serve shutdown`"
-        )
+        raise UserError(f"the cluster serves {', '.join(applications)}; end that with `serve shutdown`")
     cores = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
     room = sum(int((each + 5e-5) // config.num_cpus) for each in cores)  # half of Ray's unit: 2 // 0.1 is 19
     if config.workers > room:

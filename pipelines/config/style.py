@@ -150,9 +150,7 @@ class StyleConfig:
         for style in named:
             if style not in self.paintings.sources:
                 known = ", ".join(self.paintings.sources)
-                raise UserError(
-                    f"there is no painting {style!r}, only {known}; add it as paintings.sources.{style}"
-                )
+                raise UserError(f"no painting {style!r}, only {known}; add it as paintings.sources.{style}")
 
     def training_of(self, style: str) -> TrainStyleParams:
         """How a style's network is trained."""

@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from pipelines.engine.cells import Cell, CellStore, read_made
@@ -212,13 +212,14 @@ class Tracker:
         self._open.discard(run_id)
 
     def _create(self, cell: Cell) -> "Run":
+        import pandas
         from mlflow.entities import Dataset, DatasetInput, Param
 
         shown = {key: without_secrets(value) for key, value in cell.tags.items()}
         tags = {**self._common_tags(), **shown, "kind": "cell", "cell": cell.digest, "current": "yes"}
         run = self._client.create_run(self._experiment_id, tags=tags, run_name=run_name(cell.name))
-        params = _flatten(dataclasses.asdict(cell.params))
-        shown_params = [Param(key, without_secrets(str(value))) for key, value in params]
+        (params,) = pandas.json_normalize(dataclasses.asdict(cell.params)).to_dict("records")
+        shown_params = [Param(key, without_secrets(str(value))) for key, value in params.items()]
         self._client.log_batch(run.info.run_id, params=shown_params)
         inputs = [
             Dataset(name, cell.identity["inputs"][name][:DIGITS], "local", json.dumps({"uri": str(path)}))
@@ -424,14 +425,6 @@ def _open_experiment(
             f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
         )
     return experiment.experiment_id
-
-
-def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _is_shown(file: Path) -> bool:

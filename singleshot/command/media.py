@@ -70,10 +70,7 @@ def _files(text: str, output: Path) -> tuple[Path, list[Path]]:
     base = path if path.is_dir() else Path(*takewhile(lambda part: not has_magic(part), path.parts))
     pattern = "**/*" if path.is_dir() else str(path.relative_to(base))
     if output.resolve() == base.resolve():
-        raise UserError(
-            f"{text}: its folder is also the output, so the results would be inputs the next time; "
-            "give another output directory"
-        )
+        raise UserError(f"{text}: its folder is also the output; give another output directory")
     with explained(text, "correct the path", ValueError):  # no such pattern, such as **.jpg
         found = base.glob(pattern) if has_magic(pattern) else ()
         return base, sorted(

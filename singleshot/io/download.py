@@ -83,7 +83,6 @@ def local_or_cached(local: Path | None, url: str, sha256: str | None, setting: s
         found = sha256_of(local)
     if sha256 and found != sha256.lower():
         raise UserError(
-            f"{local}: its SHA-256 is {found}, not {sha256}; fetch it again, or correct "
-            "the SHA-256 that you expect"
+            f"{local}: its SHA-256 is {found}, not {sha256}; fetch it again, or correct what you expect"
         )
     return local, local.name, found

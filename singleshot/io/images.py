@@ -342,8 +342,7 @@ def open_picture(source: Source, formats: tuple[str, ...] = FORMATS) -> Iterator
         if isinstance(error, Image.DecompressionBombError):  # Pillow suspects an attack.
             reason = f"it has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"
         raise UserError(
-            f"{name_of(source)}: can't be read as a picture ({reason}); give another copy of it, or leave "
-            "it out"
+            f"{name_of(source)}: can't be read as a picture ({reason}); give another copy, or leave it out"
         ) from error
 
 

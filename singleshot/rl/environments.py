@@ -169,9 +169,7 @@ def make_environment(environment: Environment) -> Env:
             can't be made, or its observations or actions are not flat vectors, or its actions have no bounds.
     """
     if environment.id is None:
-        raise UserError(
-            "there is no environment (its id is null), so nothing can be played; give --environment"
-        )
+        raise UserError("there is no environment (its id is null) to be played in; give --environment")
     if isinstance(environment, FileEnvironment):
         environment.check()
     arguments: dict[str, Any] = dict(environment.kwargs)

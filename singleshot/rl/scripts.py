@@ -240,9 +240,7 @@ class Agent:
         agent, given = self.agent, numbers(observations, "'observations'")
         size = agent.algorithm.state_size
         if given.ndim not in (1, 2) or given.shape[-1] != size:
-            raise UserError(
-                f"observations have shape {given.shape}, this agent takes ({size},) or (N, {size})"
-            )
+            raise UserError(f"observations of shape {given.shape}: this agent takes ({size},) or (N, {size})")
         with np.errstate(over="ignore"):
             states = given.astype(np.float32)
         batch = torch.from_numpy(np.atleast_2d(states))[None]

@@ -51,8 +51,7 @@ def learn(name: str, painting: Path, photos: Path | None, seconds: float, folder
         _, card = load_model(folder / MODEL)
         if (had := card.settings["seconds"]) >= seconds:
             raise UserError(
-                f"{folder}: has a network of {had / 60:g} minutes; give more minutes to continue it, or "
-                "another name"
+                f"{folder}: has a network of {had / 60:g} minutes; give more minutes, or another name"
             )
     weight = style_weight(PhotoSet.open(inputs["photos"]), inputs, device)
     johnson = dataclasses.replace(SIZES[-1], style_weight=weight, learning_rate=FAST, augment=True)
@@ -66,8 +65,7 @@ def _prepare(name: str, painting: Path, photos: Path | None, folder: Path) -> di
     if not made_from.exists() or json.loads(made_from.read_text("utf-8")) != wanted:
         if (folder / MODEL).exists():
             raise UserError(
-                f"{folder}: has a network of another painting or of other photos; give another name, or "
-                "remove it"
+                f"{folder}: has a network of another painting or other photos; remove it, or rename this"
             )
         shutil.rmtree(work, ignore_errors=True)
         own = PhotosConfig("folder", str(photos.resolve())) if photos else PhotosConfig(held_out=UNSEEN)

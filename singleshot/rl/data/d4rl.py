@@ -52,9 +52,7 @@ def read_d4rl(path: Path, environment: Environment | None = None) -> Recording:
         # Environments that reset themselves return the next episode's first state as s' of a time-out.
         others = np.append(continues, False)[:steps] & timeouts & ~terminals
         if others.any():
-            doubts.add(
-                f"s' of {others.sum():,} time-outs is the next episode's first state; these are left out"
-            )
+            doubts.add(f"s' of {others.sum():,} time-outs is the next episode's first state; left out")
         kept = ~others
     else:
         terminals, timeouts = _ends(arrays, None, limit, doubts)

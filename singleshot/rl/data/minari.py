@@ -114,9 +114,7 @@ def _check_environment(
         return
     own = environment.id or ""
     if _without_module(Environment(spec.id).name) != _without_module(Environment(own).name):
-        raise UserError(
-            f"{directory}: was recorded in {spec.id}, not in {own}; correct offline_rl.data.minari"
-        )
+        raise UserError(f"{directory}: recorded in {spec.id}, not in {own}; correct offline_rl.data.minari")
     if (_without_module(spec.id), spec.kwargs or {}) != (_without_module(own), dict(environment.kwargs)):
         doubts.add(f"it was recorded in {spec.id} with {spec.kwargs or {}}, and agents will act in {own}")
     if wrappers := ", ".join(wrapper.name for wrapper in spec.additional_wrappers):

@@ -173,9 +173,7 @@ class ReplayBuffer:
         if not others:
             return first
         if any((other.size, other.bounds) != (first.size, first.bounds) for other in others):
-            raise ValueError(
-                "the datasets of a stack need equal numbers of transitions, and bounds of actions"
-            )
+            raise ValueError("datasets of a stack need equal numbers of transitions, and bounds of actions")
         positions = [list(distinct).index(id(transitions)) for transitions in datasets]
         of_agent = torch.tensor(positions, device=device)
         if first.normalizer:

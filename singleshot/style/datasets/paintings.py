@@ -25,8 +25,7 @@ def drawn_painting(name: str) -> Path:
     files = {file.stem: file for file in sorted(FOLDER.iterdir())}
     if name not in files:
         raise UserError(
-            f"no painting {name!r} comes with this project, only {', '.join(files)}; "
-            "give a picture's path or URL for it"
+            f"no painting {name!r} comes with this project, only {', '.join(files)}; give its path or URL"
         )
     return files[name]
 

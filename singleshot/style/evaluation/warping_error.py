@@ -46,9 +46,7 @@ def warping_error(original: Iterable[Frame], stylized: Iterable[Frame]) -> Warpi
         if M.any():
             errors.append((_error(i, next_i, flow, M), _error(o, next_o, flow, M)))
     if not errors:
-        raise UserError(
-            "no two consecutive frames of the video show the same scene; give a video with fewer cuts"
-        )
+        raise UserError("no two frames in a row show the same scene; give a video with fewer cuts")
     return WarpingError(*np.mean(errors, axis=0).tolist())
 
 

@@ -198,9 +198,7 @@ def _video_packets(segments: Sequence[Path], info: VideoInfo, video: VideoStream
                     yield packet
                 n += 1
     if n != info.frames:
-        raise UserError(
-            f"the segments from {segments[0]} on have {n} frames, the video {info.frames}; stylise it again"
-        )
+        raise UserError(f"segments from {segments[0]} on have {n} frames of {info.frames}; stylise it again")
 
 
 def _other_packets(

@@ -351,7 +351,7 @@ def test_mistakes_are_one_line(data, caplog):
         "give both": bounds(action_low=-1),
         "nope.hdf5": lambda: singleshot.rl.Dataset.d4rl("nope.hdf5"),
         "'observations' is [[1, 2], [1]]": lambda: trained.act([[1, 2], [1]]),
-        "shape (3,), this agent takes (5,)": lambda: trained.act([1, 2, 3]),
+        "shape (3,): this agent takes (5,)": lambda: trained.act([1, 2, 3]),
         "observations reach nan": lambda: trained.act(holes[3]),
         "observations reach 1e+39": lambda: trained.act([[0.0] * STATES, [-1e39] * STATES]),
         "did you mean learning_rate": learn(learning_rat=1),
