@@ -19,7 +19,7 @@ def whole_file(target: Path) -> Iterator[Path]:
     process has left of `target` is removed.
 
     Raises:
-        OSError: the folder can't be written to.
+        OSError: the file can't be written; it names `target`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     beginning = f".{sha256_of_value(target.name)[:8]}"  # the name itself may be as long as names can be
@@ -30,17 +30,18 @@ def whole_file(target: Path) -> Iterator[Path]:
                 left.unlink()
     partial = target.with_name(f"{beginning}-{secrets.token_hex(8)}.partial")
     try:
-        opened = partial.open("xb")
+        with partial.open("xb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                yield partial
+                move_synced(partial, target)
+            finally:
+                partial.unlink(missing_ok=True)
     except OSError as error:
-        error.filename = str(target)  # the only name that anybody knows
+        if error.errno and (error.filename is None or partial.name in str(error.filename)):
+            # By the only name that anybody knows.
+            raise OSError(error.errno, error.strerror, str(target)) from error
         raise
-    with opened as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield partial
-            move_synced(partial, target)
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 def move_synced(complete: Path, target: Path) -> None:

@@ -94,7 +94,7 @@ def join_segments(
     of_another = f"choose another of {', '.join(MUXERS)}"
     fix = f"if its disk has space and its folder is writable, {of_another}"
     with (
-        explained(f"{output}: can't be written", fix, av.FFmpegError),
+        explained(f"{output}: can't be written", fix, (av.FFmpegError, OSError)),
         open_video(source) as (original, pictures),
         open_video(segments[0]) as (_, template),
         whole_file(output) as file,

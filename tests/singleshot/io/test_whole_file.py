@@ -51,6 +51,9 @@ def test_each_writer_has_a_file_of_its_own_and_what_a_killed_one_left_goes(tmp_p
     assert not list(tmp_path.glob(".*-*.partial"))
 
 
-def test_an_error_names_the_file_that_was_asked_for():
+def test_an_error_names_the_file_that_was_asked_for(tmp_path):
     with pytest.raises(OSError, match=r"/proc/model\.packed'$"), whole_file(Path("/proc/model.packed")):
         raise AssertionError
+    for name in (None, "file:{}"):
+        with pytest.raises(OSError, match=r"/a\.mp4'$"), whole_file(tmp_path / "a.mp4") as partial:
+            raise OSError(28, "No space left on device", name and name.format(partial))
