@@ -146,7 +146,7 @@ class Trainee(Member):
         return torch.tensor(list(json.dumps(rows).encode()), dtype=torch.uint8)
 
     def restore(self, rows: Tensor) -> None:
-        """Have these scores and losses."""
+        """Go on from the scores and losses of a checkpoint."""
         scores, losses = json.loads(bytes(rows.tolist()))
         self.scores = [ScoreRow(self.spec, update, Score(*score)) for update, score in scores]
         self.losses = [HeldoutRow(self.spec, *row) for row in losses]

@@ -492,7 +492,7 @@ CLAIMS = (
           "SNIP − SNIP shuffled, BC (VAE), BCQ", SNIP, SHUFFLED, PAPER, margin=3.0),
     Claim("SNIP's number of weights in each layer matters: an equal share of each scores less",
           "SNIP shuffled − random, BC (VAE), BCQ", SHUFFLED, RANDOM, PAPER),
-    Claim("Pruning gradually while training scores otherwise than a narrow dense network",
+    Claim("Pruning gradually while training scores differently from a narrow dense network",
           "gradual − narrow dense, BC (MLP) and TD3+BC of 256 units", GRADUAL, SMALL, OF_71_000, range(5)),
 )  # fmt: skip
 

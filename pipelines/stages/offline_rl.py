@@ -93,7 +93,7 @@ def check_digest(params: DatasetParams, dataset: Path) -> None:
     found = sha256_of(dataset)
     if known and found != known:
         logging.getLogger(__name__).warning(
-            "%s: its SHA-256 is %s…, not %s… as in %s: MuJoCo or NumPy compute otherwise here, and scores "
+            "%s: its SHA-256 is %s…, not %s… as in %s: MuJoCo or NumPy compute differently here, and scores "
             "may differ from the documented ones",
             *(dataset, found[:8], known[:8], DIGESTS),
         )

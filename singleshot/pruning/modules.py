@@ -64,7 +64,7 @@ def prunable(model: nn.Module, layers: Layers | None = None, exclude: Layers = (
     or more counts.
 
     Raises:
-        UserError: a layer has no weight of its own, or there is none of a name.
+        UserError: a layer has no weight of its own, or no layer has one of the names.
     """
     every = list(model.named_modules())
     names = {*(path for path, _ in every), *dict(model.named_parameters(remove_duplicate=False))}

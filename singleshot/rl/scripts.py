@@ -302,7 +302,7 @@ class Agent:
         return self
 
     def _train_on(self, transitions: Transitions) -> None:
-        """Have these data from now on."""
+        """Train on these data from now on."""
         own, bounds = self._algorithm, self._agent.bounds if self._agent else transitions.bounds
         wanted = own.state_size, own.action_size, bounds
         if (transitions.state_size, transitions.action_size, transitions.bounds) != wanted:

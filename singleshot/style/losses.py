@@ -14,6 +14,10 @@ Criterion = Literal["mse", "l1", "smooth_l1", "huber"]
 """How two representations are compared: by the squared difference, as in the equations, or by one of the
 report's three other criteria (section V.C). With PyTorch's β = δ = 1, smooth L1 and Huber are the same
 function."""
+DIRECTIONS = torch.tensor([(1, 1, 1), (1, 0, -1), (1, -2, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1)]).float()
+"""Directions in RGB in which colours are compared: light, two of saturation, and the three colours."""
+QUANTILES = 256
+"""Number of quantiles at which colours are compared."""
 
 _CRITERIA: dict[Criterion, Callable[..., Tensor]] = {
     "mse": functional.mse_loss,
@@ -97,12 +101,6 @@ def style_reconstruction_loss(G_hat: Tensor, G: Tensor) -> Tensor:
     `G` may have the Gram matrix of a single picture, the painting, for the whole batch of `G_hat`.
     """
     return (G_hat - G).square().sum((1, 2)).mean()
-
-
-DIRECTIONS = torch.tensor([(1, 1, 1), (1, 0, -1), (1, -2, 1), (1, 0, 0), (0, 1, 0), (0, 0, 1)]).float()
-"""Directions in RGB in which colours are compared: light, two of saturation, and the three colours."""
-QUANTILES = 256
-"""Number of quantiles at which colours are compared."""
 
 
 def levels(pictures: Tensor) -> Tensor:

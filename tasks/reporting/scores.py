@@ -28,6 +28,10 @@ from tasks.reporting.statistics import (
 
 EVALUATIONS = 5
 """Number of an agent's evaluations, counted from the last one, whose mean is the agent's score."""
+ALL = "all"
+"""Value of the column `environment` for statistics over all environments."""
+VARIANT = ["algorithm", "pruner", "sparsity"]
+RUN = ["environment", "seed"]
 
 
 def agent_scores(evaluations: pandas.DataFrame, agent: Sequence[str]) -> pandas.DataFrame:
@@ -43,12 +47,6 @@ def agent_scores(evaluations: pandas.DataFrame, agent: Sequence[str]) -> pandas.
     scores = last.groupby(list(agent), dropna=False)["d4rl_score"]
     columns = {"d4rl_score": "mean", "spread": "std", "evaluations": "count"}
     return scores.agg(**columns).reset_index()
-
-
-ALL = "all"
-"""Value of the column `environment` for statistics over all environments."""
-VARIANT = ["algorithm", "pruner", "sparsity"]
-RUN = ["environment", "seed"]
 
 
 @dataclass(frozen=True)

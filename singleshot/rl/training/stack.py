@@ -90,7 +90,7 @@ class CapturedStep:
 
 @contextlib.contextmanager
 def flushed_denormals() -> Iterator[None]:
-    """Have the CPU treat numbers below 1e-38 as 0.
+    """Make the CPU treat numbers below 1e-38 as 0.
 
     Due to the VAE's KL term, the gradients of latents that carry no information fall below this limit, and
     Adam's squares of these gradients even sooner. An operation on such a number takes a hundred times as

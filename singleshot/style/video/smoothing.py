@@ -22,6 +22,14 @@ Places = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Coordinates x and y in pixels, (height, width) each."""
 MIN_SIDE = 12
 """Smallest length of a frame's longer side, in pixels, that DIS accepts."""
+HISTORY = 0.5
+"""Fraction of a pixel's colour that comes from the previous frame. A half nearly halves the warping error;
+more blurs strokes and gains little (`benchmarks/results/style_temporal.md`)."""
+TOLERANCE = 10.0
+"""Difference between the original and its previous frame, in grey levels from 0 to 255, at which the previous
+frame still counts with a factor of 0.6; at twice this difference, the factor is 0.14."""
+LEAD = 8
+"""Number of frames after which earlier ones count less than one level of colour: HISTORY ** 8 is 1/256."""
 
 
 def optical_flow(frame: Grey, other: Grey, preset: int = cv2.DISOPTICAL_FLOW_PRESET_MEDIUM) -> Flow:
@@ -45,16 +53,6 @@ def targets(flow: Flow) -> Places:
     """The places p + flow(p) to which pixels move."""
     y, x = np.indices(flow.shape[:2], np.float32)
     return x + flow[..., 0], y + flow[..., 1]
-
-
-HISTORY = 0.5
-"""Fraction of a pixel's colour that comes from the previous frame. A half nearly halves the warping error;
-more blurs strokes and gains little (`benchmarks/results/style_temporal.md`)."""
-TOLERANCE = 10.0
-"""Difference between the original and its previous frame, in grey levels from 0 to 255, at which the previous
-frame still counts with a factor of 0.6; at twice this difference, the factor is 0.14."""
-LEAD = 8
-"""Number of frames after which earlier ones count less than one level of colour: HISTORY ** 8 is 1/256."""
 
 
 def smooth(
