@@ -177,9 +177,9 @@ class Checkout:
         return mlflow.MlflowClient(f"sqlite:///{self.path / 'mlflow.db'}")
 
     def runs(self, **tags: str) -> list[Any]:
-        """MLflow's runs with these tags."""
+        """MLflow's runs with these tags, without those of the checkout that this one is a copy of."""
         client = self.mlflow
-        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        experiments = [each.experiment_id for each in client.search_experiments() if "moved" not in each.name]
         query = " and ".join(f"tags.{key} = '{value}'" for key, value in tags.items())
         return list(client.search_runs(experiments, query, max_results=1000))
 
