@@ -143,7 +143,7 @@ def compare(outputs: Arrays, reference: Reference, precision: Precision) -> tupl
     if error > tolerance:
         reason = f"off by {error:.2g}; accepted is {tolerance:.2g}, {multiple:g} times PyTorch's own error"
     elif gap > tie:
-        reason = f"its action is worth {gap:.2g} less to the critic than the best; a tie is up to {tie:.2g}"
+        reason = f"chose what the critic values {gap:.2g} less than the best; a tie is up to {tie:.2g}"
     return Parity(error, error / max(largest, _TINY), tolerance, same_choices), reason
 
 

@@ -43,7 +43,7 @@ def test_videos_that_do_not_belong_together(scene):
         (video, video[:2], "stylised video .* 2 frames"),
         (video[:2], video, "original video .* 2 frames"),
         (video, [frame[:-1] for frame in video], "frame 0"),
-        (video[:1], video[:1], "two consecutive"),
+        (video[:1], video[:1], "two frames in a row"),
         (small, small, "too small"),
     ):
         with pytest.raises(UserError, match=named):

@@ -157,8 +157,8 @@ def test_what_cannot_be_joined_is_told_and_leaves_the_output_as_it_was(tmp_path,
     segments = copied(source, info, 10)
     output.write_text("from before")
     for wrong, path, named in (
-        (segments[:2], output, "20 frames, the video 30"),
-        ([*segments, segments[0]], output, "40 frames, the video 30"),
+        (segments[:2], output, "20 frames of 30"),
+        ([*segments, segments[0]], output, "40 frames of 30"),
         (segments, tmp_path / "joined.webm", r"joined.webm: .*H.264"),
     ):
         with pytest.raises(UserError, match=named):
