@@ -557,6 +557,7 @@ def parts(study: Study) -> dict[str, str]:
     def with_masks(words: str) -> str:
         return table(agents, ["masks"], {"usual": ("",)} | {each: (each,) for each in masks if words in each})
 
+    more = ("10 rounds", "100 rounds", "1,000 transitions", "10,000 transitions")
     plan = progress(study)
     every, trained = plan.pop("all")
     spread, runs = agents["spread"], study.runs
@@ -595,6 +596,7 @@ def parts(study: Study) -> dict[str, str]:
         "paper-bc-raw-grasp": study.listed(GRASP, DENSE, ("BC (VAE)",), states="raw"),
         "paper-bcq-raw": study.listed(SNIP, DENSE, ("BCQ",), states="raw", data="one"),
         "paper-75": study.listed(("snip", 0.75, ""), DENSE, ("BC (VAE)",)),
+        "paper-more": ", ".join(f"{words} {mean(('snip', 0.95, words), SNIP, PAPER[:1])}" for words in more),
         "td3bc-large": mean(SNIP, DENSE, OF_580_000[2:]),
         "td3bc-small": mean(SNIP, DENSE, OF_71_000[1:]),
         "shuffled-raw": mean(SNIP, SHUFFLED, PAPER[:1], states="raw"),
