@@ -44,6 +44,7 @@ def scores(environment, algorithm, pruner):
         del wanted["scope"]
     else:
         wanted |= {"sparsity": "0.95", "pruning_normalize_states": "True", "pruning_iterations": "1"}
+        wanted["pruning_batch_size"] = "100"
     for column, value in wanted.items():
         rows = rows[rows[column] == value]
     rows = rows[rows["data_seed"] == rows["seed"]]
