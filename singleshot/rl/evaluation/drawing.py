@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageColor, ImageDraw, ImageFont
 from scipy.ndimage import uniform_filter1d
 
+from singleshot.errors import explained
 from singleshot.io.h264 import VideoFormat, add_h264, address, encode
 from singleshot.io.images import Frame
 from singleshot.rl.environments import Environment, make_environment
@@ -244,12 +245,15 @@ def _fixed(points: NDArray[np.float64]) -> NDArray[np.int32]:
 
 
 def write_video(path: Path, frames: Iterable[Frame], frames_per_second: float) -> None:
-    """Write frames as an H.264 video in an MP4 file."""
+    """Write frames as an H.264 video in an MP4 file. Raises UserError if the video can't be written there."""
     frames = iter(frames)
     first = next(frames)
     height, width, _ = first.shape
     rate = Fraction(frames_per_second).limit_denominator(1000)
-    with av.open(address(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container:
+    with (
+        explained(f"{path}: the video can't be written there", "give another path", OSError),
+        av.open(address(path), "w", format="mp4", options={"fflags": "+bitexact"}) as container,
+    ):
         stream = add_h264(container, VideoFormat(width, height, str(rate)), CRF)
         for packet in encode(stream, chain([first], frames)):
             container.mux(packet)

@@ -48,6 +48,11 @@ def test_a_drawn_video_is_h264_that_browsers_play(tmp_path):
     assert frames[0].shape == (480, 854, 3)
 
 
+def test_a_missing_folder_is_one_clear_error(tmp_path):
+    with pytest.raises(UserError, match=r"no/video\.mp4"):
+        write_drawing(tmp_path / "no/video.mp4", EPISODE, "an agent")
+
+
 def test_agents_side_by_side_are_the_same_bytes_each_time(tmp_path):
     captions = (Caption("dense", "#1f2933"), Caption("SNIP", "#0072b2"), Caption("random", "#009e73"))
     EPISODE.save(tmp_path / "episode.safetensors")
