@@ -177,16 +177,20 @@ class Checkout:
         return mlflow.MlflowClient(f"sqlite:///{self.path / 'mlflow.db'}")
 
     def runs(self, **tags: str) -> list[Any]:
-        """MLflow's runs with these tags, without those of the checkout that this one is a copy of."""
+        """MLflow's runs with these tags."""
         client = self.mlflow
-        experiments = [each.experiment_id for each in client.search_experiments() if "moved" not in each.name]
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
         query = " and ".join(f"tags.{key} = '{value}'" for key, value in tags.items())
         return list(client.search_runs(experiments, query, max_results=1000))
 
     def check_runs(self) -> None:
-        """One finished run for each cell in the store, each metric once a step, and no stage left open."""
+        """One finished run for each cell in the store, each metric once a step, and no stage left open.
+
+        In a copy of a checkout, experiments begin anew; those of the original have its runs.
+        """
         cells = self.runs(kind="cell")
-        assert Counter(run.data.tags["cell"] for run in cells) == Counter(self.cells().keys())
+        assert {run.data.tags["cell"] for run in cells} == self.cells().keys()
+        assert set(Counter((run.info.experiment_id, run.data.tags["cell"]) for run in cells).values()) == {1}
         assert {run.info.status for run in self.runs()} == {"FINISHED"}
         for run in cells:
             for key in run.data.metrics:
