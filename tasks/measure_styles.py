@@ -11,7 +11,6 @@ from itertools import islice, product
 from typing import Annotated
 
 import numpy as np
-import pandas
 import torch
 from annotated_types import Ge, MinLen
 from numpy.typing import NDArray
@@ -242,9 +241,15 @@ def _video_row(job: Job, evaluator: Evaluator, clip: str) -> QualityRow:
 
 def _means(rows: Sequence[QualityRow]) -> dict[str, float]:
     """Mean of each column over the network's rows that have a value in it."""
-    own = [asdict(row) for row in rows if row.method == "johnson"]
-    means = pandas.DataFrame([row.pop("scores") | row for row in own]).mean(numeric_only=True)
-    return {str(name): float(mean) for name, mean in means.dropna().items()}
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if row.method == "johnson":
+            found = asdict(row)
+            found = found.pop("scores") | {name: v for name, v in found.items() if not isinstance(v, str)}
+            for name, value in found.items():
+                if value is not None:
+                    values.setdefault(name, []).append(value)
+    return {name: float(np.mean(v)) for name, v in values.items()}
 
 
 @dataclass(frozen=True)

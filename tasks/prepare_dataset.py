@@ -107,7 +107,7 @@ def prepare_dataset(job: Job) -> Iterator[Event]:
         held_out = round(HELD_OUT * size)
         if not 0 < held_out < size:
             raise UserError(
-                f"{found.origin}: {size} transitions, too few to hold a tenth out; give 5 or more"
+                f"{found.origin}: has {size} transitions, too few to hold a tenth out; give at least 5"
             )
         kept.part(size - held_out, size).save(job.output / "heldout.safetensors")
         kept = kept.part(0, size - held_out)

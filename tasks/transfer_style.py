@@ -121,7 +121,7 @@ def transfer_style(job: Job) -> Iterator[Event]:
             break
         if seconds - saved >= CHECKPOINT_SECONDS:
             saved = seconds
-            yield Checkpoint(iterate.iteration, _bytes(history, iterate.state))
+            yield Checkpoint(iterate.iteration, _checkpoint(history, iterate.state))
         earlier = history[-1].iteration if history else 0
         if any(earlier < part * config.iterations <= iterate.iteration for part in PREVIEWS):
             yield Artifact(f"previews/{iterate.iteration:05}.png", encode_png(iterate.picture))
@@ -137,13 +137,13 @@ def transfer_style(job: Job) -> Iterator[Event]:
     write_csv(job.output / "history.csv", HistoryRow, history)
     last = history[-1]
     losses_of_last = last.content_loss, last.style_loss, last.total_loss
-    seconds = last.seconds / (last.iteration + 1)
+    per_iteration = last.seconds / (last.iteration + 1)
     diverged = diverged or last.total_loss > history[0].total_loss
-    summary = Summary(params, last.iteration, *losses_of_last, seconds, diverged)
+    summary = Summary(params, last.iteration, *losses_of_last, per_iteration, diverged)
     (job.output / "summary.json").write_text(json.dumps(asdict(summary), indent=2) + "\n", encoding="utf-8")
 
 
-def _bytes(history: Sequence[HistoryRow], state: Any) -> bytes:
+def _checkpoint(history: Sequence[HistoryRow], state: Any) -> bytes:
     buffer = io.BytesIO()
     torch.save({"history": [astuple(row) for row in history], "state": state}, buffer)
     return buffer.getvalue()

@@ -126,7 +126,7 @@ class OfflineRLConfig:
         for name in self.environments:
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name):
                 raise UserError(
-                    f"offline_rl.environments: {name!r} can't name a folder; take letters, digits, -_"
+                    f"offline_rl.environments: {name!r} can't name a folder; take letters, digits, - and _"
                 )
 
     def agents(self) -> Iterator[AgentSpec]:

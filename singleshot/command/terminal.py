@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import typer
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, in_a_line, is_out_of_memory
 from singleshot.secrets import without_secrets
 
 
@@ -123,6 +123,6 @@ def run(app: typer.Typer, told: Callable[[Exception], str | None] | None = None,
             sys.exit(line)
         if isinstance(error, OSError) and error.filename:
             sys.exit(f"error: {error.filename}: {error.strerror}")
-        if isinstance(error, MemoryError):
-            sys.exit(f"error: this machine has too little memory {error}".strip())
+        if is_out_of_memory(error):
+            sys.exit(f"error: out of memory ({in_a_line(error)}); free some, or give less at once")
         raise

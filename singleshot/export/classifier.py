@@ -130,7 +130,7 @@ def fetch_classifier(
             weights = WeightsOrigin("torchvision", f"{url}, SHA-256 {sha256}", licence)
         case _:
             known = TRAINED[architecture]
-            raise UserError(f"{architecture}: {source} hasn't its weights; set weights to {known} or random")
+            raise UserError(f"{architecture}: {source} lacks its weights; set weights to {known} or random")
     # Short names, the first in WordNet (`tiger cat`). torchvision's tell the two cranes and the two maillots
     # apart; timm's descriptions don't.
     labels = tuple(models.ResNet50_Weights.IMAGENET1K_V1.meta["categories"])

@@ -45,7 +45,7 @@ class OnnxPolicy:
         latents = {"latents": noise[0].numpy()} if self.noise_shape else {}
         action = self.model(state=state[0].numpy(), **latents)["action"]
         if action.shape != (state.shape[1], len(self.bounds.low)) or not np.isfinite(action).all():
-            raise UserError(f"{self.model.path}: its action isn't finite, or of wrong size; export it again")
+            raise UserError(f"{self.model.path}: its action isn't finite or of another size; export it again")
         return torch.from_numpy(self.bounds.to_unit(action)).float()[None]
 
 

@@ -355,7 +355,7 @@ def sparse_perceptrons(
     lone = device == "cpu" and agents == 1
     if execution == "sparse" and not lone:
         raise UserError(
-            "sparse execution is for one agent at a time on a CPU; set offline_rl.execution to auto"
+            "execution is sparse, which is for one agent at a time on a CPU; set offline_rl.execution to auto"
         )
     if not lone:
         return {}

@@ -187,7 +187,7 @@ class ForwardPass:
         """
         if self._units is None:
             raise RuntimeError(
-                "a sparse perceptron's units are gone after a backward pass; run forward again"
+                "a sparse perceptron's units are gone after a backward pass; run it forward again"
             )
         d_parameters = np.zeros(len(self.parameters) if parameters else 0, np.float32)
         dx = np.empty((len(dy), inputs), np.float32)

@@ -65,7 +65,7 @@ def _prepare(name: str, painting: Path, photos: Path | None, folder: Path) -> di
     if not made_from.exists() or json.loads(made_from.read_text("utf-8")) != wanted:
         if (folder / MODEL).exists():
             raise UserError(
-                f"{folder}: has a network of another painting or other photos; remove it, or rename this"
+                f"{folder}: has a network of another painting or photos; give another name, or remove it"
             )
         shutil.rmtree(work, ignore_errors=True)
         own = PhotosConfig("folder", str(photos.resolve())) if photos else PhotosConfig(held_out=UNSEEN)

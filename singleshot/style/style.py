@@ -135,12 +135,12 @@ class Style:
         elif isinstance(photo, str | Path):
             pixels = (read_rgb(Path(photo)).permute(1, 2, 0) * 255).round().byte().numpy()
         else:
-            raise UserError(f"a {type(photo).__name__} is no photo; give a path, PIL image or uint8 array")
+            raise UserError(f"a {type(photo).__name__} is not a photo; give a path, PIL image or uint8 array")
         return Image.fromarray(self._stylized(pixels, settings))
 
     def _stylized(self, pixels: NDArray[np.uint8], settings: StylizeSettings) -> NDArray[np.uint8]:
         if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-            raise UserError(f"the array is {pixels.dtype} {pixels.shape}; it has to be uint8 (H, W, 3)")
+            raise UserError(f"the array is {pixels.dtype} of shape {pixels.shape}; give uint8 (H, W, 3)")
         picture = torch.from_numpy(np.array(pixels)).permute(2, 0, 1)[None]
         (result,) = placed(picture, stylize(self.network, picture, settings), settings)
         return result.permute(1, 2, 0).numpy()

@@ -100,7 +100,9 @@ def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | N
         shape = (rows,) if name not in VECTORS else (rows, size or values.shape[1])
         if values.shape != shape:
             needs = f"{spaces.name} needs {shape}" if spaces else f"the rest has {rows:,} rows"
-            raise UserError(f"{origin}: '{name}' has shape {values.shape}, {needs}; is it another's, or cut?")
+            raise UserError(
+                f"{origin}: '{name}' has shape {values.shape}, {needs}; is it another environment's, or cut?"
+            )
         if name in FLAGS:
             fix = f"give 1 or true at the ends of episodes that are {name}, and 0 elsewhere"
             check_each(values, name, origin, (values == 0) | (values == 1), fix)

@@ -162,7 +162,7 @@ class _Process:
         except (EOFError, ConnectionError) as error:
             self.process.join()
             raise RuntimeError(
-                f"a process of environments ended with exit code {self.process.exitcode}"
+                f"a process that steps environments ended with exit code {self.process.exitcode}"
             ) from error
 
 

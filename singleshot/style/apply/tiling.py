@@ -42,7 +42,7 @@ class Tile:
     def halve(self) -> None:
         """Halve the number of rows. Raises UserError if it is one."""
         if self.rows == 1:
-            raise UserError("out of memory even for tiles of one row; give a smaller picture")
+            raise UserError("out of memory even for tiles of one row; close programs or scale it down")
         self.rows //= 2
 
 

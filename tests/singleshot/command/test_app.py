@@ -50,6 +50,16 @@ def test_every_command_tells_of_each_of_its_options(run):
     assert_help_tells_all(run, typer.main.get_command(command_line.app).commands)
 
 
+def test_too_little_memory_is_one_line(run, agent, monkeypatch):
+    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")):
+        monkeypatch.setattr("singleshot.command.pack.inspect_file", lambda _, error=error: raised(error))
+        assert_one_line(run("inspect", agent), "out of memory", type(error).__name__)
+
+
+def raised(error):
+    raise error
+
+
 def test_an_agent_and_its_graph_play(run, agent, tmp_path):
     video = tmp_path / "hopper.mp4"
     status, out, _ = run("evaluate", agent.parent, "--episodes", 2, "--video", video)

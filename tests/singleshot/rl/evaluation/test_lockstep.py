@@ -134,7 +134,7 @@ def test_a_process_that_is_killed_is_an_error_that_says_so(environments):
     several = environments(cores=2)
     several.reset()
     os.kill(several.others[0].process.pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match="a process of environments ended with exit code -9"):
+    with pytest.raises(RuntimeError, match="a process that steps environments ended with exit code -9"):
         several.reset()
 
 
