@@ -1,5 +1,6 @@
 """ONNX files of this project: the metadata of a graph, and running the graph with onnxruntime."""
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -16,6 +17,8 @@ from singleshot.errors import UserError, explained, in_a_line
 Kind = Literal["policy", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
 """A network that was never pruned, one with its pruned weights as zeros, or one without its dead units."""
+SUBGRAPHS = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
+"""Types of a node's attributes: of loops and branches, which have graphs of their own."""
 LICENCE = "MIT, as Singleshot's; if the network learned from your own data or painting, their licence as well"
 
 
@@ -140,30 +143,29 @@ def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> O
     if give_back_memory:
         options.enable_cpu_mem_arena = options.enable_mem_pattern = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    _check_is_file(path)
+    card = read_card(path)
     with explained(f"{path}: onnxruntime can't load it", "export it again"):
         # With its fallback, onnxruntime would print five lines on standard output and try the same again.
         session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"], enable_fallback=0
         )
-        metadata = session.get_modelmeta().custom_metadata_map
-    return OnnxModel(path, _card(path, metadata), session)
+    return OnnxModel(path, card, session)
 
 
 def read_card(path: Path) -> GraphCard:
-    """Read the card from a graph's metadata, without preparing the graph to run."""
-    _check_is_file(path)
-    with explained(f"{path}: not a whole ONNX file", "export it again"):
-        graph = onnx.load(path, load_external_data=False)
-    return _card(path, {entry.key: entry.value for entry in graph.metadata_props})
+    """Read the card from a graph's metadata, without preparing the graph to run.
 
-
-def _check_is_file(path: Path) -> None:
+    Raises:
+        UserError: the file is missing, damaged, or another project's.
+    """
     if not path.is_file():
         raise UserError(f"{path}: no such file; give an .onnx file, or export it first")
-
-
-def _card(path: Path, metadata: Mapping[str, str]) -> GraphCard:
+    with explained(f"{path}: not a whole ONNX file", "export it again"):
+        model = onnx.load(path, load_external_data=False)
+    nodes = itertools.chain(model.graph.node, *(function.node for function in model.functions))
+    if any(SUBGRAPHS & {attribute.type for attribute in node.attribute} for node in nodes):
+        raise UserError(f"{path}: has a loop or a branch, unlike this project's networks; export it again")
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
     try:
         values = {field.name: json.loads(metadata[field.name]) for field in fields(GraphCard)}
         return TypeAdapter(GraphCard).validate_python(values)
