@@ -616,6 +616,7 @@ def parts(study: Study) -> dict[str, str]:
         "lost-snip-bcq": loss(SNIP, ("BCQ",)),
         "lost-snip-iql": loss(SNIP, ("IQL, 750-750 units",)),
         "gradual-small": study.places(GRADUAL, DENSE, OF_71_000),
+        "gradual-iql": mean(GRADUAL, DENSE, ("IQL",)),
         "gradual-snip": mean(GRADUAL, SNIP, ("BC (VAE)",)),
         "snip-small": study.places(SNIP, DENSE, OF_71_000),
         "snip-large": study.places(SNIP, DENSE, OF_580_000),
