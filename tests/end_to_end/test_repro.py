@@ -245,9 +245,8 @@ def test_a_queued_experiment_shares_cells_and_runs_with_its_checkout(smoke):
     assert done["export_onnx"] == (CELLS["export_onnx"], CELLS["export_onnx"] - 3, 3)
     assert before.items() < smoke.cells().items()
     smoke.check_runs()
-    experiment = smoke.runs(kind="cell", stage="export_onnx", dvc_experiment="longer")
-    assert {run.data.tags["cell"] for run in experiment} <= smoke.cells().keys() - before.keys()
-    assert len(experiment) == 3
+    experiment = {run.data.tags["cell"] for run in smoke.runs(kind="cell", dvc_experiment="longer")}
+    assert smoke.cells().keys() - before.keys() <= experiment
 
 
 @pytest.mark.slow
