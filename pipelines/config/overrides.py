@@ -1,6 +1,7 @@
 """Overrides of `conf/` as users write them: on the command line, or in a YAML file."""
 
 import contextlib
+import io
 import json
 import shlex
 from collections.abc import Iterator, Mapping
@@ -20,14 +21,15 @@ def read_yaml(path: Path, fix: str) -> Any:
         UserError: the file can't be read, a key has no value, or a value only refers to another.
     """
     with explained(f"{path}: can't be read", fix):
-        refuse_references(path, also_keys=True)
-        values = OmegaConf.to_container(OmegaConf.load(path), throw_on_missing=True)
+        text = path.read_text("utf-8")
+        refuse_references(path, text, also_keys=True)
+        values = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)), throw_on_missing=True)
         json.dumps(values)  # YAML has values that JSON has not, such as !!binary
         return values
 
 
-def refuse_references(path: Path, *, also_keys: bool = False) -> None:
-    """Refuse a YAML file with aliases, or `also_keys`, that is `${…}`.
+def refuse_references(path: Path, text: str, *, also_keys: bool = False) -> None:
+    """Refuse a YAML file whose text has aliases, or `also_keys`, that is `${…}`.
 
     With aliases of aliases, 300 bytes become an endless structure.
 
@@ -35,7 +37,7 @@ def refuse_references(path: Path, *, also_keys: bool = False) -> None:
         UserError: it has one.
     """
     with contextlib.suppress(yaml.YAMLError):  # which the file's reader tells
-        for event in yaml.parse(path.read_bytes(), yaml.CSafeLoader):
+        for event in yaml.parse(text, yaml.CSafeLoader):
             if isinstance(event, yaml.AliasEvent) or (also_keys and "${" in getattr(event, "value", "")):
                 line = event.start_mark.line + 1
                 raise UserError(f"{path}: line {line} refers to something else; write the value itself")

@@ -70,7 +70,7 @@ def compose(overrides: Sequence[str], output: Path | None = PARAMS) -> Config:
     from hydra.errors import HydraException, OverrideParseException
 
     for path in {*CONF.rglob("*.yaml")} - {*CONF.glob("cluster/*")}:
-        refuse_references(path)
+        refuse_references(path, path.read_text("utf-8"))
     given = f" with {' '.join(overrides)}" if overrides else ""
     try:
         words = [readable(override) for override in overrides]

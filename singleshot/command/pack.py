@@ -5,7 +5,7 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
 from singleshot.io.whole_file import whole_file
 from singleshot.sparse.packed import LOSSLESS, ValuesName, is_packed, pack, read_packed, unpack
@@ -34,7 +34,8 @@ def unpack_file(source: Path, output: Path | None = None) -> None:
         UserError: `source` is damaged or not packed, or the output exists already.
     """
     contents = read_packed(source)
-    data = safetensors.torch.save(dict(contents.model.tensors), dict(contents.model.metadata) or None)
+    with explained(f"{source}: not a model", "give a packed agent, style or network of yours"):
+        data = safetensors.torch.save(dict(contents.model.tensors), dict(contents.model.metadata) or None)
     output = _written(data, output or Path(source.with_suffix(".safetensors").name))
     rounded = "" if contents.values in LOSSLESS else f", which packing rounded to {contents.values}"
     print(f"{output}: {len(data):,} bytes, every value as in {source}{rounded}")

@@ -1,6 +1,5 @@
 """ONNX files of this project: the metadata of a graph, and running the graph with onnxruntime."""
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -162,9 +161,11 @@ def read_card(path: Path) -> GraphCard:
         raise UserError(f"{path}: no such file; give an .onnx file, or export it first")
     with explained(f"{path}: not a whole ONNX file", "export it again"):
         model = onnx.load(path, load_external_data=False)
-    nodes = itertools.chain(model.graph.node, *(function.node for function in model.functions))
-    if any(SUBGRAPHS & {attribute.type for attribute in node.attribute} for node in nodes):
-        raise UserError(f"{path}: has a loop or a branch, unlike this project's networks; export it again")
+    nests = any(attribute.type in SUBGRAPHS for node in model.graph.node for attribute in node.attribute)
+    leads_away = any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer)
+    if nests or leads_away or model.functions:
+        has = "a loop, a branch, a function or weights in another file"
+        raise UserError(f"{path}: has {has}, unlike this project's networks; export it again")
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     try:
         values = {field.name: json.loads(metadata[field.name]) for field in fields(GraphCard)}

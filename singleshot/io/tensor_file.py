@@ -54,10 +54,10 @@ def writing(path: str | Path, example: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _opened(path: Path, fix: str) -> Iterator[Any]:
+    if not path.is_file():  # it would wait for a FIFO
+        raise UserError(f"{path}: no such file; {fix}")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             yield file
-    except FileNotFoundError as error:
-        raise UserError(f"{path}: no such file; {fix}") from error
     except (safetensors.SafetensorError, OSError) as error:
         raise UserError(f"{path}: not a whole safetensors file ({error}); {fix}") from error

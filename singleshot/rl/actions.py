@@ -21,7 +21,7 @@ class ActionBounds:
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        right = all(-math.inf < low < high < math.inf for low, high in zip(self.low, self.high, strict=True))
+        right = all(0 < high - low < math.inf for low, high in zip(self.low, self.high, strict=True))
         must_be(
             "a lowest and a larger highest value for each coordinate", right, bounds=(self.low, self.high)
         )

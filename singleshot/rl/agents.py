@@ -184,11 +184,13 @@ def agent_of(file: TensorFile) -> Agent:
         for layer, (inputs, outputs) in layers.items():
             matrix = outputs, inputs
             for kind, wanted in {"weight": matrix, "bias": (outputs,), "mask": matrix}.items():
-                found = tuple(tensors[f"{name}.{layer}.{kind}"].shape)
-                if found != wanted:
-                    raise ValueError(f"{name}.{layer}.{kind} has shape {found}, not {wanted}")
-            parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"].T[None].contiguous()
-            parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"][None, None]
+                found = tensors[f"{name}.{layer}.{kind}"]
+                if found.shape != wanted:
+                    raise ValueError(f"{name}.{layer}.{kind} has shape {tuple(found.shape)}, not {wanted}")
+                if kind != "mask" and not (found.is_floating_point() and found.float().isfinite().all()):
+                    raise ValueError(f"{name}.{layer}.{kind} has NaN, infinity, or no floating-point numbers")
+            parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"].float().T[None].contiguous()
+            parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"].float()[None, None]
         networks[name] = from_parameters(parameters)
         masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
     bounds = TypeAdapter(ActionBounds | None).validate_python(description["bounds"])

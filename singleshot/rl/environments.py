@@ -87,7 +87,7 @@ class FileEnvironment(Environment):
     def check(self) -> None:
         """Raise a :class:`UserError` if making the environment would follow the file further than that."""
         for name, value in self.kwargs.items():
-            if not _is_harmless(value):
+            if not _is_harmless(name, value):
                 raise UserError(
                     f"environment {self.id}: a file gives it {name}={shown(value)}, and texts may name other "
                     "files or modules, and large numbers may take forever; if you trust the file, make the "
@@ -102,9 +102,9 @@ class FileEnvironment(Environment):
             )
 
 
-def _is_harmless(argument: float | str) -> bool:
+def _is_harmless(name: str, value: float | str) -> bool:
     """Whether a file may give it: no text, and no number that takes without end, e.g. as `frame_skip`."""
-    return not isinstance(argument, str) and abs(argument) <= 1000
+    return name != "max_episode_steps" and not isinstance(value, str) and abs(value) <= 1000
 
 
 def environment_in_file(description: Any) -> Environment | None:
@@ -114,7 +114,7 @@ def environment_in_file(description: Any) -> Environment | None:
         ValueError: it isn't a description of an environment.
     """
     found = TypeAdapter(Environment | None).validate_python(description)
-    if found and (":" in str(found.id) or not all(map(_is_harmless, found.kwargs.values()))):
+    if found and (":" in str(found.id) or not all(_is_harmless(*each) for each in found.kwargs.items())):
         return FileEnvironment(**vars(found))
     return found
 

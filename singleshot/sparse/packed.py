@@ -18,13 +18,14 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import NonNegativeInt, TypeAdapter
 from torch import Tensor
 
 from singleshot.errors import UserError, explained
@@ -49,13 +50,12 @@ Mask = NDArray[np.bool_]
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One tensor in a file, together with its mask if it has one."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[NonNegativeInt, ...]
     kept: int
     mask: str | None
     """Name of the tensor that says which entries are kept, if there is one. It is stored with this tensor."""
@@ -66,6 +66,12 @@ class Part:
     def entries(self) -> int:
         """Number of entries of the dense tensor."""
         return math.prod(self.shape)
+
+
+class _Header(NamedTuple):
+    values: ValuesName
+    metadata: dict[str, str]
+    parts: list[Part]
 
 
 @dataclass(frozen=True)
@@ -98,8 +104,8 @@ def pack(model: TensorFile, values: ValuesName = "raw", most: int | None = None)
         dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
         parts.append(Part(name, dtype, shape, int(kept.sum()), mask_of.get(name), len(positions), len(data)))
         body += [positions, data]
-    header = {"values": values, "metadata": dict(model.metadata), "parts": [astuple(part) for part in parts]}
-    text = zlib.compress(json.dumps(header, separators=(",", ":")).encode(), 9)
+    header = _Header(values, dict(model.metadata), parts)
+    text = zlib.compress(json.dumps(header._asdict(), separators=(",", ":")).encode(), 9)
     rest = b"".join([_LENGTH.pack(len(text)), text, *body])
     return MAGIC + _digest(rest) + rest
 
@@ -119,10 +125,12 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
         at = start + _LENGTH.size
         (length,) = _LENGTH.unpack(data[start:at])
         header_bytes = at + length
-        header = json.loads(_inflated(data[at:header_bytes], MOST_HEADER, zlib.MAX_WBITS))
-        parts = [Part(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in header["parts"]]
+        text = _inflated(data[at:header_bytes], MOST_HEADER, zlib.MAX_WBITS)
+        values, metadata, parts = TypeAdapter(_Header).validate_python(json.loads(text))
         _check_size((part.shape for part in parts), most)
         at, tensors = header_bytes, {part.name: torch.empty(0) for part in parts}  # in the order of the file
+        if len(tensors) < len(parts):
+            raise ValueError("two of its tensors have one name")
         masks = {part.mask for part in parts}
         for part in parts:
             if part.name in masks:
@@ -131,12 +139,12 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
             kept = _read_mask(data[at:values_at], part)
             if part.mask:
                 tensors[part.mask] = torch.from_numpy(kept)
-            tensors[part.name] = _read_values(data[values_at:end], part, kept, header["values"])
+            tensors[part.name] = _read_values(data[values_at:end], part, kept, values)
             at = end
         if at != len(data):
             raise ValueError("it has another length than its header says")
         shown = tuple(part for part in parts if part.name not in masks)
-        return Contents(TensorFile(tensors, header["metadata"]), header["values"], shown, header_bytes)
+        return Contents(TensorFile(tensors, metadata), values, shown, header_bytes)
 
 
 def read_packed(path: Path, most: int | None = None) -> Contents:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -49,7 +50,7 @@ def learn(name: str, painting: Path, photos: Path | None, seconds: float, folder
     inputs = _prepare(name, painting, photos, folder)
     if (folder / MODEL).exists():
         _, card = load_model(folder / MODEL)
-        if (had := card.settings["seconds"]) >= seconds:
+        if (had := card.settings.get("seconds", math.inf)) >= seconds:
             raise UserError(
                 f"{folder}: has a network of {had / 60:g} minutes; give more minutes, or another name"
             )
@@ -62,7 +63,7 @@ def _prepare(name: str, painting: Path, photos: Path | None, folder: Path) -> di
     """The files that a training reads; those of an earlier call are kept if they were made from the same."""
     work, made_from = folder / WORK, folder / WORK / "made_from.json"
     wanted = {"painting": sha256_of(painting), "photos": str(photos.resolve()) if photos else None}
-    if not made_from.exists() or json.loads(made_from.read_text("utf-8")) != wanted:
+    if not made_from.exists() or made_from.read_text("utf-8") != json.dumps(wanted):
         if (folder / MODEL).exists():
             raise UserError(
                 f"{folder}: has a network of another painting or photos; give another name, or remove it"

@@ -1,5 +1,6 @@
 import dataclasses
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -290,6 +291,14 @@ def test_an_earlier_params_yaml_is_a_file_of_overrides(composed, tmp_path):
     before = earlier.read_text()
     compose(in_file(earlier, config.CONF), tmp_path / "again.yaml")
     assert (tmp_path / "again.yaml").read_text() == before
+
+
+def test_overrides_are_read_once_as_from_a_pipe():
+    reading, writing = os.pipe()
+    os.write(writing, b"profile: smoke")
+    os.close(writing)
+    assert in_file(Path(f"/dev/fd/{reading}"), config.CONF) == ["profile=smoke"]
+    os.close(reading)
 
 
 def test_a_drawn_painting_is_learned_from_the_shipped_style_of_it():

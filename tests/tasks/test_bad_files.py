@@ -121,7 +121,7 @@ anything = st.recursive(
 )
 
 
-@pytest.mark.parametrize("name", ["agent", "episode", "expert", "style", "policy's graph"])
+@pytest.mark.parametrize("name", ["agent", "episode", "expert", "style", "packed", "policy's graph"])
 @shared
 @given(st.integers(0, 99), anything)
 def test_a_model_whose_description_says_anything_is_refused_in_a_line(process, samples, name, number, value):
@@ -134,6 +134,12 @@ def test_a_model_whose_description_says_anything_is_refused_in_a_line(process, s
         replace_entry(card, number, value)
         helper.set_model_props(graph, {key: json.dumps(each) for key, each in card.items()})
         onnx.save(graph, file)
+    elif name == "packed":
+        (length,) = struct.unpack("<I", (rest := path.read_bytes()[24:])[:4])
+        header = json.loads(zlib.decompress(rest[4 : 4 + length]))
+        replace_entry(header, number, value)
+        text = zlib.compress(json.dumps(header).encode())
+        file.write_bytes(signed(struct.pack("<I", len(text)) + text + rest[4 + length :]))
     else:
         with safetensors.safe_open(path, "pt") as model:
             ((key, text),) = model.metadata().items()
@@ -148,12 +154,10 @@ def replace_entry(card, number, value):
     places = []
 
     def walk(inside):
-        for key, child in inside.items():
+        for key, child in inside.items() if isinstance(inside, dict) else enumerate(inside):
             places.append((inside, key))
-            if isinstance(child, dict):
+            if isinstance(child, dict | list):
                 walk(child)
-            elif key == "inputs":  # of a graph
-                walk(child[0])
 
     walk(card)
     inside, key = places[number % len(places)]
@@ -253,7 +257,7 @@ LIES = {
     large_png: ("PNG", ""),
     long_d4rl: ("D4RL", ""),
     bomb: ("wheel", ""),
-    graph_with_data_elsewhere: ("graph", "escapes model directory"),
+    graph_with_data_elsewhere: ("graph", "weights in another file"),
     policy_of_a_petabyte: ("policy's graph", f"buffer of size {1 << 50}"),
     policy_with_sparse_weights_of_a_petabyte: ("policy's graph", f"dense data size of {1 << 50}"),
     wide_style: ("style", ""),

@@ -26,7 +26,7 @@ FEW, EMPTY = 10, 0.01
 """Most rows that may be 0 throughout without a doubt: their number, and their share."""
 ENOUGH, SHUFFLED = 100, 0.8
 """Steps from which their order can be told, and how far apart rows out of order are, which should be 1."""
-UNPACKED, READ_ANYWAY = 200, 2**30
+UNPACKED, READ_ANYWAY = 200, 2**28
 """Most bytes of data for each byte of an HDF5 file, and how many are read of any file. Recordings are
 compressed to a half; a file of 2 kB may claim gigabytes of zeros."""
 DEEPEST = 20
@@ -34,6 +34,8 @@ DEEPEST = 20
 VECTORS = ("observations", "next_observations", "actions")
 FLAGS = ("terminals", "timeouts", "terminations", "truncations", "episode_terminals")
 """Arrays of 0 and 1. `episode_terminals` is d3rlpy's: the last step of each episode."""
+READ = {"rewards", "infos", *VECTORS, *FLAGS}
+"""Names of what is read, by us or by Minari."""
 
 
 @contextmanager
@@ -45,21 +47,24 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """
     if not path.is_file():  # HDF5 would wait for a FIFO
         raise UserError(f"{path}: no such file; name one in HDF5")
-    sizes = []
+    sizes: list[int] = []
 
     def leads_elsewhere(name: str, link: object) -> str | None:
         return name if isinstance(link, h5py.ExternalLink) or name.count("/") > DEEPEST else None
 
-    def is_stored_elsewhere(name: str, item: object) -> str | None:
+    def is_stored_elsewhere(name: str, _: object) -> str | None:
+        item = file.get(name)  # by each of its names, as it may be read by each
         if not isinstance(item, h5py.Dataset):
             return None
-        sizes.append(0 if item.external or item.is_virtual else item.nbytes)
+        stored_elsewhere = bool(item.external or item.is_virtual)
+        sizes.append(0 if stored_elsewhere else item.size * max(8, item.dtype.itemsize))  # as float64
         # Rows of any length may all be one, of which nothing says how large it is.
-        ragged = item.dtype.hasobject and not {"rewards", *VECTORS, *FLAGS}.isdisjoint(name.split("/"))
-        return name if item.external or item.is_virtual or ragged else None
+        ragged = isinstance(h5py.check_vlen_dtype(item.dtype), np.dtype)  # not of a text
+        ragged |= item.dtype.hasobject and not READ.isdisjoint(name.split("/"))
+        return name if stored_elsewhere or ragged else None
 
     with h5py.File(path, "r", locking="best-effort") as file:
-        if name := file.visititems_links(leads_elsewhere) or file.visititems(is_stored_elsewhere):
+        if name := file.visititems_links(leads_elsewhere) or file.visititems_links(is_stored_elsewhere):
             where = f"is in another file, more than {DEEPEST} groups deep, or of rows of any length"
             raise UserError(f"{path}: its {shown(name)} {where}; give one that holds all its data")
         if sum(sizes) > max(READ_ANYWAY, UNPACKED * path.stat().st_size):

@@ -12,14 +12,16 @@ from typing import Any
 import minari
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from h5py import h5o
 from minari.data_collector import EpisodeBuffer
 
-from singleshot.errors import UserError, explained
+from singleshot.errors import UserError, explained, shown
 from singleshot.rl.data.arrays import Doubts, check_steps, open_hdf5
 from singleshot.rl.data.transitions import Episode, Recording, from_episodes
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
 METADATA = "metadata.json"
+SPACES = ("observation_space", "action_space")
 FIELDS = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
@@ -75,11 +77,18 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
     with explained(f"{directory}: Minari can't read it", fix):
         # Where metadata have no spaces, Minari would import the module of the environment that they name.
         metadata = json.loads((data / METADATA).read_text("utf-8"))
-        if not {"observation_space", "action_space"} <= metadata.keys():
+        if not set(SPACES) <= metadata.keys():
             raise UserError(f"{directory}: its {METADATA} has no spaces; record it with Minari 0.5 or later")
-        if (main := data / "main_data.hdf5").exists():  # its other format is Arrow
-            with open_hdf5(main):
-                pass
+        for name in SPACES:
+            space = json.loads(metadata[name])
+            if space["type"] != "Box" or len(space["shape"]) > 1:
+                raise UserError(f"{directory}: its {name} is {shown(space)}; agents take vectors")
+        with open_hdf5(data / "main_data.hdf5") as main:
+            stored = len({h5o.get_info(main[key].id).addr for key in main if key.startswith("episode_")})
+        if (told := metadata["total_episodes"]) != stored:
+            raise UserError(
+                f"{directory}: its {METADATA} has {shown(told)} episodes, its data {stored}; fetch it again"
+            )
         dataset = minari.MinariDataset(data)
         if environment and spaces:
             _check_environment(dataset.env_spec, directory, environment, spaces.time_limit, doubts)

@@ -83,7 +83,7 @@ def test_a_graph_that_may_never_end_is_refused(where, graph, tmp_path):
     if where == "graph":
         graph.graph.node.append(loop)
     else:
-        graph.functions.append(helper.make_function("own", "f", ["on"], [], [loop], graph.opset_import))
+        graph.functions.append(helper.make_function("own", "f", [], [], [], graph.opset_import))
     onnx.save(graph, tmp_path / "endless.onnx")
     with pytest.raises(UserError, match=r"endless\.onnx: has a loop"):
         load_onnx(tmp_path / "endless.onnx")

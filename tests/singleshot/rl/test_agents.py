@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 
 import pydantic
@@ -111,6 +112,13 @@ def test_a_damaged_file_is_one_clear_error(agent, tmp_path):
         path.write_bytes(content) if content else path.unlink()
         with pytest.raises(UserError, match=str(path)):
             load_agent(path)
+    agent.networks["actor"].weights["pi.0"][0, 0, 0] = torch.nan
+    agent.save(path)
+    with pytest.raises(UserError, match=r"actor\.pi\.0\.weight has NaN"):
+        load_agent(path)
+    os.mkfifo(tmp_path / "fifo")  # who opens it waits for ever
+    with pytest.raises(UserError, match="no such file"):
+        load_agent(tmp_path / "fifo")
 
 
 def test_masks_of_other_sizes_are_refused(tmp_path):

@@ -123,6 +123,7 @@ READERS = pytest.mark.parametrize("read", [in_agent, in_graph, in_episode])
         (Environment("from_a_file:Own-v0"), "from_a_file"),
         (Environment("Hopper-v5", {"xml_file": "robot.xml"}), "xml_file"),
         (Environment("Hopper-v5", {"frame_skip": 10**9}), "frame_skip"),
+        (Environment("Hopper-v5", {"max_episode_steps": -1}), "max_episode_steps"),
     ],
 )
 def test_a_file_that_is_data_runs_no_code_and_names_no_other_file(
@@ -145,6 +146,8 @@ def test_numbers_of_a_file_have_bounds(numbers):
         environment_in_file({"id": "Hopper-v5", **numbers})
     with pytest.raises(UserError, match=r"bounds is \(\(1.0,\), \(-1.0,\)\); give"):
         ActionBounds((1.0,), (-1.0,))
+    with pytest.raises(UserError, match="bounds is"):
+        ActionBounds((-1e308,), (1e308,))
 
 
 @READERS

@@ -83,7 +83,7 @@ def elsewhere(file: h5py.File, kind: str, other: Path) -> None:
         ("a virtual data set", "in another file"),
         ("groups in groups", "20 groups deep"),
         ("ragged rows", "rows of any length"),
-        ("a bomb", "claims 10,000,000,"),
+        ("a bomb", "claims 20,000,001,"),
     ],
 )
 def test_a_file_opens_no_other_and_is_as_large_as_its_data(tmp_path: Path, kind: str, named: str):
