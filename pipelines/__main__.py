@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 
 try:
     import typer
-    import typer.completion
 
     from pipelines.engine.disks import disk_full_error, is_disk_full
     from pipelines.engine.dvc_files import keep_private
@@ -28,9 +27,9 @@ app = typer.Typer(
     help="Singleshot makes neural networks small before they train, and measures what that costs: its "
     "pipeline, from raw data to the report.\n\n"
     "`dvc repro` runs the stages, each one only if something that it depends on has changed.",
-    epilog="`COMMAND --help` says more. Tab completes after `source pipelines/completion.sh` (bash, zsh).",
+    epilog="`COMMAND --help` says more.",
     no_args_is_help=True,
-    add_completion=False,  # its options need a program with its own name; completion.sh does not
+    add_completion=False,  # it needs a program with its own name
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -165,10 +164,9 @@ def register() -> None:  # noqa: D103
 def main() -> None:
     """Run a command. A user's mistake ends it with one line and status 1."""
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    typer.completion.completion_init()  # type: ignore[attr-defined]  # as add_completion would
     if "DVC_STAGE" in os.environ:
         keep_private()
-    run(app, _told, complete_var="_PIPELINES_COMPLETE")  # which completion.sh sets
+    run(app, _told)
 
 
 def _told(error: Exception) -> str | None:

@@ -100,7 +100,7 @@ class _Shown:
         return getattr(self._stream, name)
 
 
-def run(app: typer.Typer, told: Callable[[Exception], str | None] | None = None, **more: Any) -> None:
+def run(app: typer.Typer, told: Callable[[Exception], str | None] | None = None) -> None:
     """Run a command line. A user's mistake ends it with one line and status 1.
 
     `told` gives the line for errors of other kinds, or None.
@@ -113,7 +113,7 @@ def run(app: typer.Typer, told: Callable[[Exception], str | None] | None = None,
                 parameter.metavar = ""
     try:
         try:
-            group(**more)
+            group()
         finally:
             sys.stdout.flush()
     except UserError as error:

@@ -1,7 +1,6 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import typer
@@ -46,23 +45,3 @@ def test_a_python_without_the_packages_is_told_how_to_get_them():
     command = [sys.executable, "-S", "-m", "pipelines", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert_one_line((done.returncode, done.stdout, done.stderr), "has no package", "make install")
-
-
-BASH = """
-source pipelines/completion.sh
-COMP_WORDS=(python -m "$@"); COMP_CWORD=$(($# + 1))
-_pipelines_complete
-printf '%s\\n' "${COMPREPLY[@]}"
-"""
-
-
-def test_tab_completes_commands_options_and_choices():
-    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
-    for typed, offered in [
-        ("pipelines m", [name for name in COMMANDS if name.startswith("m")]),
-        ("pipelines ui --po", ["--port"]),
-        ("json.tool --he", [""]),  # another module's, which is none of our business
-    ]:
-        command = ["bash", "-c", BASH, "bash", *typed.split()]
-        told = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-        assert (told.stderr, told.stdout.splitlines()) == ("", offered)

@@ -93,9 +93,9 @@ def test_what_a_file_says_gives_the_terminal_no_orders():
     code = (
         "import typer; from singleshot.command.terminal import run; app = typer.Typer()\n"
         r"said = '\x1b]0;title\x07 \x1b[2J \x9b2J \u202e \udce4' + ' \x1b[1mbold\x1b[0m \r50%\x1b[A é\t'"
-        "\napp.command('say')(lambda: print(said))\napp.command('other')(lambda: 1)\nrun(app, args=['say'])"
+        "\napp.command('say')(lambda: print(said))\napp.command('other')(lambda: 1)\nrun(app)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code, "say"], capture_output=True, check=True)
     shown = r"\x1b]0;title\x07 \x1b[2J \x9b2J \u202e \udce4" + " \x1b[1mbold\x1b[0m \r50%\x1b[A é\t\n"
     assert done.stdout.decode() == shown
 
