@@ -177,7 +177,7 @@ def agent_of(file: TensorFile) -> Agent:
     spec = TypeAdapter(AgentSpec).validate_python(description["spec"])
     config_type = algorithm_class(spec.algorithm).config_type
     config: AlgorithmConfig = TypeAdapter(config_type).validate_python(description["config"])
-    algorithm = make_algorithm(spec, config, description["state_size"], description["action_size"])
+    algorithm = make_algorithm(spec, config, int(description["state_size"]), int(description["action_size"]))
     networks, masks = {}, {}
     for name, layers in layers_of(algorithm).items():
         parameters = {}

@@ -79,13 +79,15 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
         metadata = json.loads((data / METADATA).read_text("utf-8"))
         if not set(SPACES) <= metadata.keys():
             raise UserError(f"{directory}: its {METADATA} has no spaces; record it with Minari 0.5 or later")
+        if (kept_as := metadata.get("data_format", "hdf5")) != "hdf5":
+            raise UserError(f"{directory}: its data_format is {shown(kept_as)}; record or convert it as hdf5")
         for name in SPACES:
             space = json.loads(metadata[name])
             if space["type"] != "Box" or len(space["shape"]) > 1:
                 raise UserError(f"{directory}: its {name} is {shown(space)}; agents take vectors")
         with open_hdf5(data / "main_data.hdf5") as main:
             stored = len({h5o.get_info(main[key].id).addr for key in main if key.startswith("episode_")})
-        if (told := metadata["total_episodes"]) != stored:
+        if not 0 < (told := metadata["total_episodes"]) == stored:
             raise UserError(
                 f"{directory}: its {METADATA} has {shown(told)} episodes, its data {stored}; fetch it again"
             )
