@@ -25,7 +25,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import NonNegativeInt, TypeAdapter
 from torch import Tensor
 
 from singleshot.errors import UserError, explained
@@ -55,7 +54,7 @@ class Part(NamedTuple):
 
     name: str
     dtype: str
-    shape: tuple[NonNegativeInt, ...]
+    shape: tuple[int, ...]
     kept: int
     mask: str | None
     """Name of the tensor that says which entries are kept, if there is one. It is stored with this tensor."""
@@ -66,12 +65,6 @@ class Part(NamedTuple):
     def entries(self) -> int:
         """Number of entries of the dense tensor."""
         return math.prod(self.shape)
-
-
-class _Header(NamedTuple):
-    values: ValuesName
-    metadata: dict[str, str]
-    parts: list[Part]
 
 
 @dataclass(frozen=True)
@@ -104,8 +97,8 @@ def pack(model: TensorFile, values: ValuesName = "raw", most: int | None = None)
         dtype, shape = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
         parts.append(Part(name, dtype, shape, int(kept.sum()), mask_of.get(name), len(positions), len(data)))
         body += [positions, data]
-    header = _Header(values, dict(model.metadata), parts)
-    text = zlib.compress(json.dumps(header._asdict(), separators=(",", ":")).encode(), 9)
+    header = {"values": values, "metadata": dict(model.metadata), "parts": parts}
+    text = zlib.compress(json.dumps(header, separators=(",", ":")).encode(), 9)
     rest = b"".join([_LENGTH.pack(len(text)), text, *body])
     return MAGIC + _digest(rest) + rest
 
@@ -125,12 +118,14 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
         at = start + _LENGTH.size
         (length,) = _LENGTH.unpack(data[start:at])
         header_bytes = at + length
-        text = _inflated(data[at:header_bytes], MOST_HEADER, zlib.MAX_WBITS)
-        values, metadata, parts = TypeAdapter(_Header).validate_python(json.loads(text))
+        header = json.loads(_inflated(data[at:header_bytes], MOST_HEADER, zlib.MAX_WBITS))
+        parts = [Part(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in header["parts"]]
+        values, metadata, names = header["values"], header["metadata"], [part.name for part in parts]
+        "".join([values, *names, *metadata, *metadata.values()]).encode()  # texts, in Unicode
+        if len(set(names)) < len(names) or any(size < 0 for part in parts for size in part.shape):
+            raise ValueError("two of its tensors have one name, or a size is negative")
         _check_size((part.shape for part in parts), most)
-        at, tensors = header_bytes, {part.name: torch.empty(0) for part in parts}  # in the order of the file
-        if len(tensors) < len(parts):
-            raise ValueError("two of its tensors have one name")
+        at, tensors = header_bytes, {name: torch.empty(0) for name in names}  # in the order of the file
         masks = {part.mask for part in parts}
         for part in parts:
             if part.name in masks:
