@@ -596,6 +596,10 @@ def parts(study: Study) -> dict[str, str]:
         "paper-bc-raw-grasp": study.listed(GRASP, DENSE, ("BC (VAE)",), states="raw"),
         "paper-bcq-raw": study.listed(SNIP, DENSE, ("BCQ",), states="raw", data="one"),
         "paper-75": study.listed(("snip", 0.75, ""), DENSE, ("BC (VAE)",)),
+        "paper-grasp": "; ".join(
+            f"{sparsity:.0%}: {study.listed(('grasp', sparsity, ''), DENSE, PAPER[:1])}"
+            for sparsity in (0.75, 0.9)
+        ),
         "paper-more": ", ".join(f"{words} {mean(('snip', 0.95, words), SNIP, PAPER[:1])}" for words in more),
         "td3bc-large": mean(SNIP, DENSE, OF_580_000[2:]),
         "td3bc-small": mean(SNIP, DENSE, OF_71_000[1:]),
