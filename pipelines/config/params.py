@@ -19,7 +19,7 @@ from pipelines.config.overrides import read_yaml, readable, refuse_references
 from pipelines.config.style import StyleConfig
 from pipelines.engine.run import ExecutorConfig
 from pipelines.engine.tracking import TrackingConfig
-from singleshot.errors import UserError, did_you_mean, in_a_line
+from singleshot.errors import UserError, did_you_mean, explained, in_a_line
 from singleshot.serving.config import ServingConfig
 
 CONF = Path("conf")
@@ -70,7 +70,8 @@ def compose(overrides: Sequence[str], output: Path | None = PARAMS) -> Config:
     from hydra.errors import HydraException, OverrideParseException
 
     for path in {*CONF.rglob("*.yaml")} - {*CONF.glob("cluster/*")}:
-        refuse_references(path, path.read_text("utf-8"))
+        with explained(f"{path}: can't be read", "write it in UTF-8"):
+            refuse_references(path, path.read_text("utf-8"))
     given = f" with {' '.join(overrides)}" if overrides else ""
     try:
         words = [readable(override) for override in overrides]

@@ -1,13 +1,14 @@
 """ONNX files of this project: the metadata of a graph, and running the graph with onnxruntime."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 import onnx
 import onnxruntime
+from google.protobuf.message import Message
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
@@ -16,8 +17,6 @@ from singleshot.errors import UserError, explained, in_a_line
 Kind = Literal["policy", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
 """A network that was never pruned, one with its pruned weights as zeros, or one without its dead units."""
-SUBGRAPHS = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
-"""Types of a node's attributes: of loops and branches, which have graphs of their own."""
 LICENCE = "MIT, as Singleshot's; if the network learned from your own data or painting, their licence as well"
 
 
@@ -161,9 +160,7 @@ def read_card(path: Path) -> GraphCard:
         raise UserError(f"{path}: no such file; give an .onnx file, or export it first")
     with explained(f"{path}: not a whole ONNX file", "export it again"):
         model = onnx.load(path, load_external_data=False)
-    nests = any(attribute.type in SUBGRAPHS for node in model.graph.node for attribute in node.attribute)
-    leads_away = any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer)
-    if nests or leads_away or model.functions:
+    if model.functions or model.training_info or any(map(_leads_on, _inside(model))):
         has = "a loop, a branch, a function or weights in another file"
         raise UserError(f"{path}: has {has}, unlike this project's networks; export it again")
     metadata = {entry.key: entry.value for entry in model.metadata_props}
@@ -174,3 +171,19 @@ def read_card(path: Path) -> GraphCard:
         what = "exported by another version of" if "source_sha256" in metadata else "not a graph of"
         reason = in_a_line(error).partition(" [type=")[0]
         raise UserError(f"{path}: {what} this project ({reason}); export it again") from error
+
+
+def _inside(message: Message) -> Iterator[Message]:
+    """A message and all that it consists of."""
+    yield message
+    for kind, value in message.ListFields():
+        if kind.type == kind.TYPE_MESSAGE:
+            for each in [value] if isinstance(value, Message) else value:
+                yield from _inside(each)
+
+
+def _leads_on(message: Message) -> bool:
+    """Whether it has a graph of its own, as loops and branches, or its numbers are in another file."""
+    if isinstance(message, onnx.AttributeProto):
+        return message.HasField("g") or bool(message.graphs)
+    return isinstance(message, onnx.TensorProto) and message.data_location == onnx.TensorProto.EXTERNAL

@@ -1,6 +1,5 @@
 """The range of actions. Networks act within [-1, 1]; an environment or a robot has its own bounds."""
 
-import math
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,7 +20,7 @@ class ActionBounds:
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        right = all(0 < high - low < math.inf for low, high in zip(self.low, self.high, strict=True))
+        right = all(-1e18 <= low < high <= 1e18 for low, high in zip(self.low, self.high, strict=True))
         must_be(
             "a lowest and a larger highest value for each coordinate", right, bounds=(self.low, self.high)
         )

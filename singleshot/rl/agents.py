@@ -9,7 +9,7 @@ from typing import Annotated
 import safetensors.torch
 import torch
 from annotated_types import Ge, Lt
-from pydantic import TypeAdapter
+from pydantic import PositiveInt, TypeAdapter
 from torch import Tensor
 
 from singleshot.errors import UserError, explained
@@ -177,7 +177,9 @@ def agent_of(file: TensorFile) -> Agent:
     spec = TypeAdapter(AgentSpec).validate_python(description["spec"])
     config_type = algorithm_class(spec.algorithm).config_type
     config: AlgorithmConfig = TypeAdapter(config_type).validate_python(description["config"])
-    algorithm = make_algorithm(spec, config, int(description["state_size"]), int(description["action_size"]))
+    sizes = description["state_size"], description["action_size"]
+    state_size, action_size = TypeAdapter(tuple[PositiveInt, PositiveInt]).validate_python(sizes)
+    algorithm = make_algorithm(spec, config, state_size, action_size)
     networks, masks = {}, {}
     for name, layers in layers_of(algorithm).items():
         parameters = {}
@@ -187,13 +189,16 @@ def agent_of(file: TensorFile) -> Agent:
                 found = tensors[f"{name}.{layer}.{kind}"]
                 if found.shape != wanted:
                     raise ValueError(f"{name}.{layer}.{kind} has shape {tuple(found.shape)}, not {wanted}")
-                if kind != "mask" and not (found.is_floating_point() and found.float().isfinite().all()):
-                    raise ValueError(f"{name}.{layer}.{kind} has NaN, infinity, or no floating-point numbers")
+                right = found.dtype == torch.bool if kind == "mask" else found.is_floating_point()
+                if not (right and found.float().isfinite().all()):
+                    raise ValueError(f"{name}.{layer}.{kind} is of {found.dtype}, or has NaN or infinity")
             parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"].float().T[None].contiguous()
             parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"].float()[None, None]
         networks[name] = from_parameters(parameters)
         masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
     bounds = TypeAdapter(ActionBounds | None).validate_python(description["bounds"])
+    if bounds and len(bounds.low) != action_size:
+        raise ValueError(f"bounds of {len(bounds.low)} coordinates, but actions of {action_size}")
     environment = environment_in_file(description["environment"])
     return Agent(spec, algorithm, networks, masks, bounds, environment)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import torch
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -34,7 +34,7 @@ LayerTensors = dict[str, Tensor]
 """Tensors by layer."""
 Layers = Mapping[str, tuple[int, int]]
 """Numbers of inputs and outputs of each layer of a network."""
-Units = tuple[Annotated[int, Ge(1)], Annotated[int, Ge(1)]]
+Units = tuple[Annotated[int, Ge(1), Le(65536)], Annotated[int, Ge(1), Le(65536)]]
 """Numbers of units of two hidden layers, first and second."""
 PerceptronLayers = tuple[Sequence[str], Sequence[str]]
 """Names of the hidden layers in order, and of the heads that read the last hidden layer."""

@@ -41,7 +41,7 @@ MAGIC = b"\x89SSPACK\n"
 MOST_ENTRIES = 2**26
 """Most entries of all tensors together, twice a ResNet-50's, in files that may be a stranger's. Zeros take no
 bytes, so a small file could otherwise claim any number."""
-MOST_HEADER = 2**26
+MOST_HEADER = 2**22
 """Most bytes of a header."""
 _DIGEST_BYTES = 16
 _LENGTH = struct.Struct("<I")
@@ -122,8 +122,9 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
         parts = [Part(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in header["parts"]]
         values, metadata, names = header["values"], header["metadata"], [part.name for part in parts]
         "".join([values, *names, *metadata, *metadata.values()]).encode()  # texts, in Unicode
-        if len(set(names)) < len(names) or any(size < 0 for part in parts for size in part.shape):
-            raise ValueError("two of its tensors have one name, or a size is negative")
+        counts = (count for part in parts for count in (*part.shape, part.kept, part.entries - part.kept))
+        if len(set(names)) < len(names) or min(counts, default=0) < 0:
+            raise ValueError("two of its tensors have one name, or keep more than there is")
         _check_size((part.shape for part in parts), most)
         at, tensors = header_bytes, {name: torch.empty(0) for name in names}  # in the order of the file
         masks = {part.mask for part in parts}

@@ -63,7 +63,7 @@ def _prepare(name: str, painting: Path, photos: Path | None, folder: Path) -> di
     """The files that a training reads; those of an earlier call are kept if they were made from the same."""
     work, made_from = folder / WORK, folder / WORK / "made_from.json"
     wanted = {"painting": sha256_of(painting), "photos": str(photos.resolve()) if photos else None}
-    if not made_from.exists() or made_from.read_text("utf-8") != json.dumps(wanted):
+    if not made_from.is_file() or made_from.read_bytes() != json.dumps(wanted).encode():
         if (folder / MODEL).exists():
             raise UserError(
                 f"{folder}: has a network of another painting or photos; give another name, or remove it"

@@ -1,8 +1,9 @@
 """Arrays as users give them, in files or in scripts: their shapes, their values, and what is doubtful."""
 
 import logging
+import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,45 +35,50 @@ DEEPEST = 20
 VECTORS = ("observations", "next_observations", "actions")
 FLAGS = ("terminals", "timeouts", "terminations", "truncations", "episode_terminals")
 """Arrays of 0 and 1. `episode_terminals` is d3rlpy's: the last step of each episode."""
-READ = {"rewards", "infos", *VECTORS, *FLAGS}
-"""Names of what is read, by us or by Minari."""
 
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
-    """Open an HDF5 file that holds its data itself, for reading.
+    """Open an HDF5 file without links to other files, for reading by :func:`read_arrays`.
 
     Raises:
-        UserError: there is no such file, it would read from others, or its data are out of all proportion.
+        UserError: there is no such file, it has such links, or it would take minutes to find its arrays.
     """
     if not path.is_file():  # HDF5 would wait for a FIFO
         raise UserError(f"{path}: no such file; name one in HDF5")
-    sizes: list[int] = []
 
     def leads_elsewhere(name: str, link: object) -> str | None:
         return name if isinstance(link, h5py.ExternalLink) or name.count("/") > DEEPEST else None
 
-    def is_stored_elsewhere(name: str, _: object) -> str | None:
-        item = file.get(name)  # by each of its names, as it may be read by each
-        if not isinstance(item, h5py.Dataset):
-            return None
-        stored_elsewhere = bool(item.external or item.is_virtual)
-        sizes.append(0 if stored_elsewhere else item.size * max(8, item.dtype.itemsize))  # as float64
-        # Rows of any length may all be one, of which nothing says how large it is.
-        ragged = isinstance(h5py.check_vlen_dtype(item.dtype), np.dtype)  # not of a text
-        ragged |= item.dtype.hasobject and not READ.isdisjoint(name.split("/"))
-        return name if stored_elsewhere or ragged else None
-
     with h5py.File(path, "r", locking="best-effort") as file:
-        if name := file.visititems_links(leads_elsewhere) or file.visititems_links(is_stored_elsewhere):
-            where = f"is in another file, more than {DEEPEST} groups deep, or of rows of any length"
+        if name := file.visititems_links(leads_elsewhere):
+            where = f"is in another file, or more than {DEEPEST} groups deep"
             raise UserError(f"{path}: its {shown(name)} {where}; give one that holds all its data")
-        if sum(sizes) > max(READ_ANYWAY, UNPACKED * path.stat().st_size):
-            raise UserError(
-                f"{path}: claims {sum(sizes):,} bytes of data, {UNPACKED} times its size and more; write it "
-                "again without the parts that were never filled"
-            )
         yield file
+
+
+def read_arrays(file: h5py.File, names: Sequence[str]) -> dict[str, NDArray]:
+    """The arrays of these names, which an HDF5 file holds itself.
+
+    Raises:
+        UserError: it doesn't, or they are out of all proportion to the file.
+        KeyError: there is no such array.
+    """
+    path, claimed = Path(file.filename), 0
+    for name in names:
+        item = file[name]
+        # Rows of any length may all be one, of which nothing says how large it is.
+        if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.dtype.hasobject:
+            where = "is in another file, of rows of any length, or no array"
+            raise UserError(f"{path}: its {shown(name)} {where}; give one that holds all its data")
+        # A part that was compressed together is read whole, and numbers become float64.
+        claimed += max(item.size or 0, math.prod(item.chunks or ())) * max(8, item.dtype.itemsize)
+    if claimed > max(READ_ANYWAY, UNPACKED * path.stat().st_size):
+        raise UserError(
+            f"{path}: claims {claimed:,} bytes of data, {UNPACKED} times its size and more; write it "
+            "again without the parts that were never filled"
+        )
+    return {name: file[name][()] for name in names}
 
 
 def check_steps(given: Mapping[str, Any], origin: Path | str, spaces: Spaces | None) -> dict[str, NDArray]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError, in_a_line, shown
-from singleshot.rl.data.arrays import Doubts, check_steps, open_hdf5
+from singleshot.rl.data.arrays import Doubts, check_steps, open_hdf5, read_arrays
 from singleshot.rl.data.transitions import Recording, Transitions
 from singleshot.rl.environments import Environment, known_spaces
 
@@ -81,7 +81,7 @@ def _read(path: Path) -> dict[str, Any]:
                 if not isinstance(file.get(key), h5py.Dataset):
                     needed = f"give a file with the arrays {', '.join(REQUIRED)}"
                     raise UserError(f"{path}: has no array {key!r} among {shown(sorted(file))}; {needed}")
-            return {key: file[key][()] for key in (*REQUIRED, *OPTIONAL) if key in file}
+            return read_arrays(file, [key for key in (*REQUIRED, *OPTIONAL) if key in file])
     except UserError:
         raise
     except Exception as error:  # damaged bytes: OSError, RuntimeError, KeyError, TypeError, MemoryError, …

@@ -12,11 +12,10 @@ from typing import Any
 import minari
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from h5py import h5o
 from minari.data_collector import EpisodeBuffer
 
 from singleshot.errors import UserError, explained, shown
-from singleshot.rl.data.arrays import Doubts, check_steps, open_hdf5
+from singleshot.rl.data.arrays import Doubts, check_steps, open_hdf5, read_arrays
 from singleshot.rl.data.transitions import Episode, Recording, from_episodes
 from singleshot.rl.environments import Environment, Spaces, known_spaces, make_environment
 
@@ -83,26 +82,32 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
             raise UserError(f"{directory}: its data_format is {shown(kept_as)}; record or convert it as hdf5")
         for name in SPACES:
             space = json.loads(metadata[name])
-            if space["type"] != "Box" or len(space["shape"]) > 1:
+            if space["type"] != "Box" or len(space["shape"]) > 1 or np.dtype(space["dtype"]).hasobject:
                 raise UserError(f"{directory}: its {name} is {shown(space)}; agents take vectors")
-        with open_hdf5(data / "main_data.hdf5") as main:
-            stored = len({h5o.get_info(main[key].id).addr for key in main if key.startswith("episode_")})
-        if not 0 < (told := metadata["total_episodes"]) == stored:
-            raise UserError(
-                f"{directory}: its {METADATA} has {shown(told)} episodes, its data {stored}; fetch it again"
-            )
         dataset = minari.MinariDataset(data)
         if environment and spaces:
             _check_environment(dataset.env_spec, directory, environment, spaces.time_limit, doubts)
+        with open_hdf5(data / "main_data.hdf5") as main:
+            stored = sum(key.startswith("episode_") for key in main)
+            if not 0 < (told := metadata["total_episodes"]) == stored:
+                has = f"its {METADATA} has {shown(told)} episodes, its data {stored}"
+                raise UserError(f"{directory}: {has}; fetch it again")
+            # Minari would read what is recorded beside these, too, and pictures of any format.
+            read = read_arrays(main, [f"episode_{i}/{name}" for i in range(told) for name in FIELDS])
         episodes = [
-            _episode(vars(recorded), f"{directory}: episode {recorded.id}", spaces, doubts)
-            for recorded in dataset
+            _episode(
+                {name: read[f"episode_{i}/{name}"] for name in FIELDS},
+                f"{directory}: episode {i}",
+                spaces,
+                doubts,
+            )
+            for i in range(told)
         ]
         loaded = from_episodes(episodes)
-    read = loaded.transitions
-    doubts.check_rows(read.observations, read.actions, read.rewards, read.terminals, known=spaces is not None)
-    actions, bounds = doubts.unit_actions(read.actions, spaces)
-    transitions = replace(read, actions=np.asarray(actions, np.float32), bounds=bounds)
+    own = loaded.transitions
+    doubts.check_rows(own.observations, own.actions, own.rewards, own.terminals, known=spaces is not None)
+    actions, bounds = doubts.unit_actions(own.actions, spaces)
+    transitions = replace(own, actions=np.asarray(actions, np.float32), bounds=bounds)
     return replace(loaded, transitions=transitions.check(directory, spaces), doubts=doubts.told())
 
 

@@ -75,13 +75,17 @@ def test_files_that_are_no_graphs_of_this_project(read, graph, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("where", ["graph", "function"])
-def test_a_graph_that_may_never_end_is_refused(where, graph, tmp_path):
+@pytest.mark.parametrize("where", ["loop", "function", "constant"])
+def test_a_graph_that_may_never_end_or_reads_another_file_is_refused(where, graph, tmp_path):
     CARD.attach(graph)
     keep = helper.make_graph([helper.make_node("Identity", ["on"], ["still"])], "keep", [], [])
     loop = helper.make_node("Loop", ["", "on"], [], body=keep)
-    if where == "graph":
+    if where == "loop":
         graph.graph.node.append(loop)
+    elif where == "constant":
+        secret = TensorProto(dims=[2], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
+        secret.external_data.add(key="location", value="secret.bin")
+        graph.graph.node.append(helper.make_node("Constant", [], ["c"], value=secret))
     else:
         graph.functions.append(helper.make_function("own", "f", [], [], [], graph.opset_import))
     onnx.save(graph, tmp_path / "endless.onnx")

@@ -114,7 +114,7 @@ def test_a_damaged_file_is_one_clear_error(agent, tmp_path):
             load_agent(path)
     agent.networks["actor"].weights["pi.0"][0, 0, 0] = torch.nan
     agent.save(path)
-    with pytest.raises(UserError, match=r"actor\.pi\.0\.weight has NaN"):
+    with pytest.raises(UserError, match=r"actor\.pi\.0\.weight .* has NaN"):
         load_agent(path)
     os.mkfifo(tmp_path / "fifo")  # who opens it waits for ever
     with pytest.raises(UserError, match="no such file"):

@@ -103,6 +103,7 @@ def test_what_is_well_compressed_or_linked_within_the_file_is_read(tmp_path: Pat
         file.create_dataset("kept/rewards", data=np.zeros(180, np.float32), compression="gzip")
         file["rewards"] = h5py.SoftLink("/kept/rewards")
         file["infos/unused"] = file["observations"]
+        file["infos/texts"], file["metadata/empty"] = ["Hopper", "expert"], h5py.Empty("f4")
     assert not read_d4rl(path, HOPPER).transitions.rewards.any()
 
 
