@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import onnx
 import onnxruntime
-from google.protobuf.message import Message
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
@@ -173,16 +172,16 @@ def read_card(path: Path) -> GraphCard:
         raise UserError(f"{path}: {what} this project ({reason}); export it again") from error
 
 
-def _inside(message: Message) -> Iterator[Message]:
-    """A message and all that it consists of."""
+def _inside(message: Any) -> Iterator[Any]:
+    """A message of Protocol Buffers, and all messages that it consists of."""
     yield message
     for kind, value in message.ListFields():
         if kind.type == kind.TYPE_MESSAGE:
-            for each in [value] if isinstance(value, Message) else value:
+            for each in [value] if hasattr(value, "ListFields") else value:
                 yield from _inside(each)
 
 
-def _leads_on(message: Message) -> bool:
+def _leads_on(message: Any) -> bool:
     """Whether it has a graph of its own, as loops and branches, or its numbers are in another file."""
     if isinstance(message, onnx.AttributeProto):
         return message.HasField("g") or bool(message.graphs)
