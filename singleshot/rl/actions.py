@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from singleshot.errors import must_be
 
+LARGEST = 1e18
+"""Squares of larger numbers exceed single precision, and with them losses and standard deviations."""
 TOLERANCE = 1e-5
 """How far beyond its bounds an action may be: enough for float32 rounding, but not for another range."""
 
@@ -20,10 +22,10 @@ class ActionBounds:
     high: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        right = all(-1e18 <= low < high <= 1e18 for low, high in zip(self.low, self.high, strict=True))
-        must_be(
-            "a lowest and a larger highest value for each coordinate", right, bounds=(self.low, self.high)
-        )
+        pairs = zip(self.low, self.high, strict=True)
+        right = all(-LARGEST <= low < high <= LARGEST for low, high in pairs)
+        wanted = f"a lowest and a larger highest value for each coordinate, none beyond {LARGEST:g}"
+        must_be(wanted, right, bounds=(self.low, self.high))
 
     @classmethod
     def unit(cls, size: int) -> Self:

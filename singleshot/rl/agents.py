@@ -180,27 +180,34 @@ def agent_of(file: TensorFile) -> Agent:
     sizes = description["state_size"], description["action_size"]
     state_size, action_size = TypeAdapter(tuple[PositiveInt, PositiveInt]).validate_python(sizes)
     algorithm = make_algorithm(spec, config, state_size, action_size)
-    networks, masks = {}, {}
+    networks: dict[str, DenseNetwork] = {}
+    masks: dict[str, LayerTensors] = {}
     for name, layers in layers_of(algorithm).items():
-        parameters = {}
+        parameters: LayerTensors = {}
+        masks[name] = {}
         for layer, (inputs, outputs) in layers.items():
-            matrix = outputs, inputs
-            for kind, wanted in {"weight": matrix, "bias": (outputs,), "mask": matrix}.items():
-                found = tensors[f"{name}.{layer}.{kind}"]
-                if found.shape != wanted:
-                    raise ValueError(f"{name}.{layer}.{kind} has shape {tuple(found.shape)}, not {wanted}")
-                right = found.dtype == torch.bool if kind == "mask" else found.is_floating_point()
-                if not (right and found.float().isfinite().all()):
-                    raise ValueError(f"{name}.{layer}.{kind} is of {found.dtype}, or has NaN or infinity")
-            parameters[f"{layer}.weight"] = tensors[f"{name}.{layer}.weight"].float().T[None].contiguous()
-            parameters[f"{layer}.bias"] = tensors[f"{name}.{layer}.bias"].float()[None, None]
+            key, matrix = f"{name}.{layer}", (outputs, inputs)
+            weight = _checked(tensors, f"{key}.weight", matrix).float()
+            bias = _checked(tensors, f"{key}.bias", (outputs,)).float()
+            parameters |= {f"{layer}.weight": weight.T[None].contiguous(), f"{layer}.bias": bias[None, None]}
+            masks[name][layer] = _checked(tensors, f"{key}.mask", matrix)
         networks[name] = from_parameters(parameters)
-        masks[name] = {layer: tensors[f"{name}.{layer}.mask"] for layer in layers}
     bounds = TypeAdapter(ActionBounds | None).validate_python(description["bounds"])
     if bounds and len(bounds.low) != action_size:
         raise ValueError(f"bounds of {len(bounds.low)} coordinates, but actions of {action_size}")
     environment = environment_in_file(description["environment"])
     return Agent(spec, algorithm, networks, masks, bounds, environment)
+
+
+def _checked(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
+    """A file's tensor of finite numbers, or mask, of this shape."""
+    found = tensors[name]
+    if found.shape != shape:
+        raise ValueError(f"{name} has shape {tuple(found.shape)}, not {shape}")
+    right = found.dtype == torch.bool if name.endswith(".mask") else found.is_floating_point()
+    if not (right and found.float().isfinite().all()):
+        raise ValueError(f"{name} is of {found.dtype}, or has NaN or infinity")
+    return found
 
 
 def make_algorithm(spec: AgentSpec, config: AlgorithmConfig, state_size: int, action_size: int) -> Algorithm:

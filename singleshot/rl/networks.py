@@ -34,7 +34,9 @@ LayerTensors = dict[str, Tensor]
 """Tensors by layer."""
 Layers = Mapping[str, tuple[int, int]]
 """Numbers of inputs and outputs of each layer of a network."""
-Units = tuple[Annotated[int, Ge(1), Le(65536)], Annotated[int, Ge(1), Le(65536)]]
+Width = Annotated[int, Ge(1), Le(65536)]
+"""Number of units of a hidden layer; a file may claim any."""
+Units = tuple[Width, Width]
 """Numbers of units of two hidden layers, first and second."""
 PerceptronLayers = tuple[Sequence[str], Sequence[str]]
 """Names of the hidden layers in order, and of the heads that read the last hidden layer."""

@@ -46,10 +46,10 @@ from singleshot.pruning.masks import LayerCount, PruningConfig, check_sparsity
 from singleshot.pruning.pruner import ScoreFunction, name_of
 from singleshot.pruning.variant import DENSE
 from singleshot.rl import agents, pruning, shipped
-from singleshot.rl.actions import TOLERANCE, ActionBounds
+from singleshot.rl.actions import LARGEST, TOLERANCE, ActionBounds
 from singleshot.rl.agents import AgentSpec
 from singleshot.rl.algorithm import algorithm_class
-from singleshot.rl.data.arrays import LARGEST, Doubts, check_each, check_steps, largest, numbers
+from singleshot.rl.data.arrays import Doubts, check_each, check_steps, largest, numbers
 from singleshot.rl.data.d4rl import read_d4rl
 from singleshot.rl.data.minari import fetch_minari, local_minari, read_minari
 from singleshot.rl.data.replay import Randomness, ReplayBuffer
@@ -541,15 +541,13 @@ def _bounds(actions: NDArray, low: ArrayLike | None, high: ArrayLike | None) -> 
     if low is None and high is None:
         return ActionBounds.of(actions)
     try:
-        both = [np.broadcast_to(np.asarray(each, np.float64), actions.shape[1:]) for each in (low, high)]
-    except (ValueError, TypeError):
-        both = [np.array([np.nan])] * 2
-    if not (largest(np.array(both)) <= LARGEST and (both[0] < both[1]).all()):
+        both = (np.broadcast_to(np.asarray(each, np.float64), actions.shape[1:]) for each in (low, high))
+        bounds = ActionBounds(*(tuple(each.tolist()) for each in both))
+    except (ValueError, TypeError) as error:
         raise UserError(
             f"Dataset: action_low and action_high are {shown(low)} and {shown(high)}; give both, each one "
             f"number or {actions.shape[1]}, the lower ones less than the higher ones, none beyond {LARGEST:g}"
-        )
-    bounds = ActionBounds(tuple(both[0].tolist()), tuple(both[1].tolist()))
+        ) from error
     within = np.abs(bounds.to_unit(actions)) <= 1 + TOLERANCE
     check_each(actions, "actions", "Dataset", within, "widen action_low and action_high, or clip the actions")
     return bounds

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,7 +12,7 @@ import torch
 from tqdm import tqdm
 
 import singleshot
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.folders import MODEL, user_cache
 from singleshot.io.whole_file import sha256_of, whole_file
 from singleshot.job import Artifact, Checkpoint, Job, Progress, Task
@@ -50,7 +49,9 @@ def learn(name: str, painting: Path, photos: Path | None, seconds: float, folder
     inputs = _prepare(name, painting, photos, folder)
     if (folder / MODEL).exists():
         _, card = load_model(folder / MODEL)
-        if (had := card.settings.get("seconds", math.inf)) >= seconds:
+        with explained(f"{folder}: its {MODEL} isn't of learn-style", "give another name, or remove it"):
+            had = float(card.settings["seconds"])
+        if had >= seconds:
             raise UserError(
                 f"{folder}: has a network of {had / 60:g} minutes; give more minutes, or another name"
             )

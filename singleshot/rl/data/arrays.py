@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from singleshot.errors import UserError, shown
-from singleshot.rl.actions import TOLERANCE, ActionBounds
+from singleshot.rl.actions import LARGEST, TOLERANCE, ActionBounds
 from singleshot.rl.environments import Spaces
 
-LARGEST = 1e18
-"""Squares of larger numbers exceed single precision, and with them losses and standard deviations."""
 LARGE_REWARD = 1e6
 """Rewards of a thousand times the largest in D4RL's environments."""
 LARGEST_CLIPPED = 2.0

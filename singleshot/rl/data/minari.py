@@ -82,7 +82,8 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
             raise UserError(f"{directory}: its data_format is {shown(kept_as)}; record or convert it as hdf5")
         for name in SPACES:
             space = json.loads(metadata[name])
-            if space["type"] != "Box" or len(space["shape"]) > 1 or np.dtype(space["dtype"]).hasobject:
+            numbers = np.dtype(space["dtype"]).kind in "biuf"
+            if not numbers or space["type"] != "Box" or len(space["shape"]) > 1:
                 raise UserError(f"{directory}: its {name} is {shown(space)}; agents take vectors")
         dataset = minari.MinariDataset(data)
         if environment and spaces:
@@ -145,7 +146,7 @@ def _without_module(id_: str) -> str:
 
 
 def _episode(stored: Mapping[str, Any], origin: str, spaces: Spaces | None, doubts: Doubts) -> Episode:
-    arrays = check_steps({name: stored[name] for name in FIELDS}, origin, spaces)
+    arrays = check_steps(stored, origin, spaces)
     observations, steps = arrays["observations"], len(arrays["actions"])
     if any(arrays[name][:-1].any() for name in ("terminations", "truncations")):
         raise UserError(f"{origin}: continues after its end; split it there")

@@ -198,6 +198,10 @@ def test_damage_is_one_clear_error(dataset: Path, tmp_path: Path):
     told("data_format is 'arrow'")
     about(dataset, observation_space='{"type": "Box", "dtype": "uint8", "shape": [32, 32]}')
     told("agents take vectors")  # Minari would open each row as a picture of any format
+    about(
+        dataset, action_space='{"type": "Box", "dtype": "S1000000000", "shape": [3], "low": [0], "high": [1]}'
+    )
+    told("agents take vectors")  # Minari would fill bounds of gigabytes
     told("no Minari dataset", dataset.parent)
 
 
