@@ -16,7 +16,7 @@ from singleshot.io.onnx_model import GraphCard, Kind, load_onnx, read_card, unba
 from singleshot.io.whole_file import sha256_of, whole_file
 from singleshot.rl import shipped as shipped_agents
 from singleshot.style import shipped as shipped_styles
-from singleshot.style.datasets.paintings import drawn_painting
+from singleshot.style.datasets.paintings import DRAWN_FILES
 
 log = logging.getLogger(__name__)
 FORMS = ("compacted", "dense", "masked")
@@ -103,12 +103,12 @@ def find_models(directory: Path, made: Sequence[Path] = (), *, again: bool = Fal
 
 
 def _painting(model: Model) -> Path | None:
-    """The painting in the folder of a style's pipeline or learning, or the drawn one that is shipped."""
+    """The painting in the folder of a style's pipeline or learning, or the drawn one of that name."""
     if model.card.kind != "style":
         return None
     files = [folder / model.name / "painting.png" for folder in (PAINTINGS, LEARNED)]
-    if model.name in shipped_styles.FILES:
-        files.append(drawn_painting(model.name))
+    if model.name in DRAWN_FILES:
+        files.append(DRAWN_FILES[model.name])
     return next(filter(Path.exists, files), None)
 
 
