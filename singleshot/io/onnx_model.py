@@ -1,21 +1,25 @@
 """ONNX files of this project: the metadata of a graph, and running the graph with onnxruntime."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import onnx
 import onnxruntime
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
 from singleshot.errors import UserError, explained, in_a_line
 
 Kind = Literal["policy", "style", "classifier"]
 Form = Literal["dense", "masked", "compacted"]
 """A network that was never pruned, one with its pruned weights as zeros, or one without its dead units."""
+MOST_NUMBERS = 10**6
+"""Most numbers in an input of a policy for one state; BCQ's latents have 100 times 12 at most."""
 LICENCE = "MIT, as Singleshot's; if the network learned from your own data or painting, their licence as well"
 
 
@@ -36,8 +40,16 @@ class GraphInput:
 
 
 def unbatched_shapes(inputs: Sequence[GraphInput], details: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Shapes of a policy's inputs by name, without the batch; a card's `details` have the other sizes."""
-    return {each.name: each.shape_at({"batch": 1, **details})[1:] for each in inputs}
+    """Shapes of a policy's inputs by name, without the batch; a card's `details` have the other sizes.
+
+    Raises:
+        ValueError: one is empty or too large.
+    """
+    shapes = {each.name: each.shape_at({"batch": 1, **details})[1:] for each in inputs}
+    for name, shape in shapes.items():
+        if not all(1 <= size <= MOST_NUMBERS for size in (*shape, math.prod(shape))):
+            raise ValueError(f"{name} of shape {shape}")
+    return shapes
 
 
 @dataclass(frozen=True)
@@ -64,12 +76,36 @@ class AgentScore:
         return f"{self.measure} {self.last:.1f} in its last evaluation, {mean}"
 
 
+def _file_name(cell: str) -> str:
+    if cell and not (
+        cell.isprintable() and len(cell.encode()) <= 255 and {"", ".", ".."}.isdisjoint(cell.split("/"))
+    ):
+        raise ValueError("its cell is no name of a file below a folder")
+    return cell
+
+
+@dataclass(frozen=True)
+class PolicyDetails:
+    """What readers of a policy's card rely on."""
+
+    environment: str
+    action_size: Annotated[int, Ge(1), Le(MOST_NUMBERS)]
+
+
+@dataclass(frozen=True)
+class ClassifierDetails:
+    """What readers of a classifier's card rely on."""
+
+    architecture: str
+    weights: Mapping[str, Any]
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphCard:
     """What a graph is and where it comes from: each field is a key of the file's metadata, as JSON."""
 
     kind: Kind
-    cell: str = ""
+    cell: Annotated[str, AfterValidator(_file_name)] = ""
     """Cell of the network, e.g. `HalfCheetah/bcq/snip-0.95/seed-0`."""
     form: Form = "dense"
     sparsity: float = 0.0
@@ -165,7 +201,10 @@ def read_card(path: Path) -> GraphCard:
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     try:
         values = {field.name: json.loads(metadata[field.name]) for field in fields(GraphCard)}
-        return TypeAdapter(GraphCard).validate_python(values)
+        card = TypeAdapter(GraphCard).validate_python(values)
+        if relied_on := {"policy": PolicyDetails, "classifier": ClassifierDetails}.get(card.kind):
+            TypeAdapter(relied_on).validate_python(card.details)
+        return card
     except (KeyError, ValueError, RecursionError) as error:  # pydantic's, too, are ValueErrors
         what = "exported by another version of" if "source_sha256" in metadata else "not a graph of"
         reason = in_a_line(error).partition(" [type=")[0]

@@ -23,8 +23,8 @@ class ActionBounds:
 
     def __post_init__(self) -> None:
         pairs = zip(self.low, self.high, strict=True)
-        right = all(-LARGEST <= low < high <= LARGEST for low, high in pairs)
-        wanted = f"a lowest and a larger highest value for each coordinate, none beyond {LARGEST:g}"
+        right = all(-LARGEST <= low < high <= LARGEST and high - low >= 1 / LARGEST for low, high in pairs)
+        wanted = f"a lowest and a larger highest value for each coordinate, within ±{LARGEST:g}"
         must_be(wanted, right, bounds=(self.low, self.high))
 
     @classmethod

@@ -12,7 +12,7 @@ from annotated_types import Ge, Lt
 from pydantic import PositiveInt, TypeAdapter
 from torch import Tensor
 
-from singleshot.errors import UserError, explained
+from singleshot.errors import UserError, explained, must_be
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
 from singleshot.pruning.dynamic import METHODS
 from singleshot.pruning.pruner import Parts, of_layers
@@ -55,6 +55,7 @@ class AgentSpec:
 
     def __post_init__(self) -> None:
         module_of(self.algorithm)
+        must_be("a name of one line", self.environment.isprintable(), environment=self.environment)
         if (self.pruner == DENSE) != (self.sparsity == 0):
             raise UserError(
                 f"pruner {self.pruner!r} with sparsity {self.sparsity:g}: sparsity 0 goes with {DENSE!r}, "

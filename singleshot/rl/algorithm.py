@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
 from singleshot.errors import UserError
@@ -27,6 +27,8 @@ Schedule = Callable[[Tensor], Tensor]
 """Function from the fraction of all updates that were made to the factor of the learning rate."""
 Perceptron = Callable[[str, Sequence[str]], nn.Module]
 """Function from the names of a network and its layers to a trained MLP (batch, in) → (batch, out)."""
+Samples = Annotated[int, Ge(1), Le(65_536)]
+"""A number of transitions or actions that are in memory together. A stranger's file may say it."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class AlgorithmConfig:
     """Learning rate of Adam, for all networks."""
     learning_rate_decay: bool = False
     """Whether the learning rate falls linearly, to 0 after the last update. The paper does not say."""
-    batch_size: Annotated[int, Ge(1)] = 100
+    batch_size: Samples = 100
     """Number of transitions in the batch of an update."""
     normalize_states: bool = False
     """Whether states are normalised to zero mean and unit variance (see `replay.py`).

@@ -50,6 +50,8 @@ class Environment:
     """Mean returns of a random policy and of an expert: scores 0 and 100. With null, scores are returns."""
 
     def __post_init__(self) -> None:
+        named = all(name.isprintable() and len(name) <= 255 for name in (self.id or "", *self.kwargs))
+        must_be("names of one line", named, id=[self.id, *self.kwargs])
         low, high = self.reference_returns or (0, 1)
         wanted = "null, or a random policy's mean return and an expert's, which is larger"
         must_be(wanted, -math.inf < low < high < math.inf, reference_returns=self.reference_returns)

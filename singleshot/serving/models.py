@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from singleshot import __version__
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.folders import LEARNED, PAINTINGS, user_cache
 from singleshot.io.onnx_model import GraphCard, Kind, load_onnx, read_card, unbatched_shapes
 from singleshot.io.whole_file import sha256_of, whole_file
@@ -47,8 +47,9 @@ class Policy:
 
     def __init__(self, model: Model) -> None:
         self.name, self.card, self._graph = model.name, model.card, load_onnx(model.path, threads=1)
-        shapes = unbatched_shapes(model.card.inputs, model.card.details)
-        (self.state_size,), self._latents_shape = shapes["state"], shapes.get("latents")
+        with explained(f"{model.path}: not a policy's graph", "export it again"):
+            shapes = unbatched_shapes(model.card.inputs, model.card.details)
+            (self.state_size,), self._latents_shape = shapes["state"], shapes.get("latents")
 
     def __call__(self, state: NDArray[np.float32], generator: np.random.Generator) -> NDArray[np.float32]:
         """The action (A,) in a state (S,), with new latents where the policy takes any."""
@@ -93,7 +94,9 @@ def find_models(directory: Path, made: Sequence[Path] = (), *, again: bool = Fal
     for model in found:
         if model.path in made:
             chosen.setdefault(model.name, model)
-        elif not (model.card.kind == "classifier" and model.card.details["weights"]["source"] == "random"):
+        elif not (
+            model.card.kind == "classifier" and model.card.details["weights"].get("source") == "random"
+        ):
             there = chosen.setdefault(model.name, model)
             # Of one form, the plain file comes before that with sparse initialisers, which opens slower.
             chosen[model.name] = min(there, model, key=lambda it: (FORMS.index(it.card.form), it.path.stem))

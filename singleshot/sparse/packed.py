@@ -41,8 +41,11 @@ MAGIC = b"\x89SSPACK\n"
 MOST_ENTRIES = 2**26
 """Most entries of all tensors together, twice a ResNet-50's, in files that may be a stranger's. Zeros take no
 bytes, so a small file could otherwise claim any number."""
+MOST_AXES = 32
+"""Most axes of a tensor; NumPy has 64."""
 MOST_HEADER = 2**22
 """Most bytes of a header."""
+DTYPES = {name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)}
 _DIGEST_BYTES = 16
 _LENGTH = struct.Struct("<I")
 Mask = NDArray[np.bool_]
@@ -88,7 +91,7 @@ def pack(model: TensorFile, values: ValuesName = "raw", most: int | None = None)
     mask_of = {name: mask for name in model.tensors if (mask := _covering_mask(name, model.tensors))}
     parts, body = [], []
     for name, tensor in model.tensors.items():
-        kept = _kept(tensor, model.tensors.get(mask_of.get(name, "")))
+        kept = _kept(tensor, model.tensors[mask_of[name]] if name in mask_of else None)
         positions = _write_mask(kept) if name not in mask_of.values() else b""
         try:
             data = _write_values(tensor, kept, values)
@@ -98,7 +101,10 @@ def pack(model: TensorFile, values: ValuesName = "raw", most: int | None = None)
         parts.append(Part(name, dtype, shape, int(kept.sum()), mask_of.get(name), len(positions), len(data)))
         body += [positions, data]
     header = {"values": values, "metadata": dict(model.metadata), "parts": parts}
-    text = zlib.compress(json.dumps(header, separators=(",", ":")).encode(), 9)
+    written = json.dumps(header, separators=(",", ":")).encode()
+    if len(written) > MOST_HEADER:
+        raise UserError(f"its names and metadata have more than {MOST_HEADER:,} bytes; shorten them")
+    text = zlib.compress(written, 9)
     rest = b"".join([_LENGTH.pack(len(text)), text, *body])
     return MAGIC + _digest(rest) + rest
 
@@ -122,12 +128,17 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
         parts = [Part(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in header["parts"]]
         values, metadata, names = header["values"], header["metadata"], [part.name for part in parts]
         "".join([values, *names, *metadata, *metadata.values()]).encode()  # texts, in Unicode
-        counts = (count for part in parts for count in (*part.shape, part.kept, part.entries - part.kept))
-        if len(set(names)) < len(names) or min(counts, default=0) < 0:
-            raise ValueError("two of its tensors have one name, or keep more than there is")
+        counts = [count for part in parts for count in (*part.shape, *part[3:4], *part[5:])]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            raise ValueError("a number of its header isn't one")
         _check_size((part.shape for part in parts), most)
+        if len(set(names)) < len(names) or any(part.kept > part.entries for part in parts):
+            raise ValueError("two of its tensors have one name, or keep more than there is")
+        covered = {Part(part.mask, "bool", part.shape, part.kept, None, 0, 0) for part in parts if part.mask}
+        if not covered <= set(parts):
+            raise ValueError("a mask isn't that of its weight")
         at, tensors = header_bytes, {name: torch.empty(0) for name in names}  # in the order of the file
-        masks = {part.mask for part in parts}
+        masks = {mask.name for mask in covered}
         for part in parts:
             if part.name in masks:
                 continue
@@ -175,9 +186,14 @@ def _digest(data: bytes) -> bytes:
 
 
 def _check_size(shapes: Iterable[Iterable[int]], most: int | None) -> None:
-    most = MOST_ENTRIES if most is None else most
-    if sum(map(math.prod, shapes)) > most:
-        raise UserError(f"its tensors have more than {most:,} entries; name a smaller model")
+    most, entries = MOST_ENTRIES if most is None else most, 0
+    for shape in map(tuple, shapes):
+        if len(shape) > MOST_AXES:
+            raise UserError(f"a tensor of it has {len(shape)} axes; give it {MOST_AXES} at most")
+        # A size may be too long a number to multiply, and hide behind an axis of none.
+        entries += most + 1 if max(shape, default=0) > most else math.prod(shape)
+        if entries > most:
+            raise UserError(f"its tensors have more than {most:,} entries; name a smaller model")
 
 
 def _covering_mask(name: str, tensors: Mapping[str, Tensor]) -> str | None:
@@ -384,7 +400,7 @@ def _write_values(tensor: Tensor, kept: Mask, kind: ValuesName) -> bytes:
 def _read_values(data: bytes, part: Part, kept: Mask, kind: ValuesName) -> Tensor:
     if part.dtype == "bool":
         return torch.from_numpy(kept)
-    dtype: torch.dtype = getattr(torch, part.dtype)
+    dtype = DTYPES[part.dtype]
     coding = _coding(dtype, len(part.shape), kind)
     if coding is None:
         whole = np.zeros((*part.shape, dtype.itemsize), np.uint8)

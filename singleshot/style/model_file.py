@@ -71,8 +71,10 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
         header = json.loads(file.metadata["style_model"])
         with torch.device("meta"):  # a header may claim any width; on `meta`, none takes memory
             network = TransformerNet(header.pop("width"))
+        if not all(tensor.is_floating_point() for tensor in file.tensors.values()):
+            raise ValueError("weights of another type")
         network.load_state_dict({name: tensor.float() for name, tensor in file.tensors.items()}, assign=True)
         card = ModelCard(**header)
-    if not all(tensor.isfinite().all() for tensor in file.tensors.values()):
+    if not all(tensor.isfinite().all() for tensor in network.state_dict().values()):
         raise UserError(f"{path}: holds NaN or infinity; {fix}")
     return network.eval(), card

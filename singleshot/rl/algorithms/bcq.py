@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 
 from singleshot.rl.actor_critic import ACTOR, Q1, Q2, critic_architecture, q, td_loss
-from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy
+from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Policy, Samples
 from singleshot.rl.algorithms.bc import DECODER, HIDDEN, latent_size, sample, vae_architecture, vae_loss
 from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, Differentiated, SparseNetwork, Units, mlp
@@ -41,9 +41,9 @@ class BCQConfig(AlgorithmConfig):
     """Weight λ of the smaller of the two Q values in the target; the larger one has weight 1 - λ."""
     phi: Annotated[float, Ge(0), Le(1)] = 0.05
     """Largest perturbation Φ of an action, as a fraction of the action's range."""
-    target_samples: Annotated[int, Ge(1)] = 10
+    target_samples: Samples = 10
     """Number n of sampled actions of which the target takes the best."""
-    evaluation_samples: Annotated[int, Ge(1)] = 100
+    evaluation_samples: Samples = 100
     """Number of sampled actions of which the policy takes the best."""
 
 

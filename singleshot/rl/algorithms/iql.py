@@ -29,7 +29,7 @@ from singleshot.rl.actor_critic import (
     least_q,
     td_loss,
 )
-from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Schedule
+from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Samples, Schedule
 from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import MLP, AnyNetwork, Architecture, mlp
 
@@ -49,7 +49,7 @@ class IQLConfig(AlgorithmConfig):
     learning_rate: Annotated[float, Gt(0)] = 3e-4
     """Learning rate of Adam, for all networks. That of the actor always falls, along a cosine to 0 after the
     last update."""
-    batch_size: Annotated[int, Ge(1)] = 256
+    batch_size: Samples = 256
     discount: Annotated[float, Ge(0), Lt(1)] = 0.99
     """Discount factor γ: weight of the next step's reward relative to this step's."""
     tau: Annotated[float, Gt(0), Le(1)] = 0.005

@@ -24,7 +24,7 @@ from singleshot.rl.actor_critic import (
     q,
     td_loss,
 )
-from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron
+from singleshot.rl.algorithm import Algorithm, AlgorithmConfig, Loss, Perceptron, Samples
 from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import AnyNetwork, Architecture
 
@@ -34,7 +34,7 @@ class TD3BCConfig(AlgorithmConfig):
     """Hyper-parameters of TD3+BC; the defaults are those of the authors' code."""
 
     learning_rate: Annotated[float, Gt(0)] = 3e-4
-    batch_size: Annotated[int, Ge(1)] = 256
+    batch_size: Samples = 256
     normalize_states: bool = True
     """Whether states are normalised to zero mean and unit variance, as in TD3+BC's paper (see
     `replay.py`)."""

@@ -28,6 +28,8 @@ ENOUGH, SHUFFLED = 100, 0.8
 UNPACKED, READ_ANYWAY = 200, 2**28
 """Most bytes of data for each byte of an HDF5 file, and how many are read of any file. Recordings are
 compressed to a half; a file of 2 kB may claim gigabytes of zeros."""
+CHUNK_BYTES = 1000
+"""Bytes that HDF5 keeps in memory for each chunk, besides its content."""
 DEEPEST = 20
 """Most groups in groups of an HDF5 file. HDF5 looks for each from the root: of 1,000, it takes minutes."""
 VECTORS = ("observations", "next_observations", "actions")
@@ -69,8 +71,16 @@ def read_arrays(file: h5py.File, names: Sequence[str]) -> dict[str, NDArray]:
         if not isinstance(item, h5py.Dataset) or item.external or item.is_virtual or item.dtype.hasobject:
             where = "is in another file, of rows of any length, or no array"
             raise UserError(f"{path}: its {shown(name)} {where}; give one that holds all its data")
-        # A part that was compressed together is read whole, and numbers become float64.
-        claimed += max(item.size or 0, math.prod(item.chunks or ())) * max(8, item.dtype.itemsize)
+        stored = item.id.get_create_plist()
+        filters = [stored.get_filter(i)[0] for i in range(stored.get_nfilters())]
+        if len(set(filters)) < len(filters):  # each multiplies what a byte unpacks to by a thousand
+            raise UserError(f"{path}: its {shown(name)} is compressed twice; compress it once")
+        # A chunk is read whole, and numbers become float64.
+        chunk = item.chunks or item.shape or ()
+        chunks = math.prod(
+            math.ceil(size / max(1, part)) for size, part in zip(item.shape or (), chunk, strict=True)
+        )
+        claimed += max(item.size or 0, math.prod(chunk)) * max(8, item.dtype.itemsize) + chunks * CHUNK_BYTES
     if claimed > max(READ_ANYWAY, UNPACKED * path.stat().st_size):
         raise UserError(
             f"{path}: claims {claimed:,} bytes of data, {UNPACKED} times its size and more; write it "

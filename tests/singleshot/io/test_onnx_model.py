@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from singleshot.errors import UserError
-from singleshot.io.onnx_model import GraphCard, GraphInput, load_onnx, read_card
+from singleshot.io.onnx_model import GraphCard, GraphInput, load_onnx, read_card, unbatched_shapes
 
 CARD = GraphCard(
     kind="policy",
@@ -17,7 +17,7 @@ CARD = GraphCard(
     source_sha256="f" * 64,
     inputs=(GraphInput("state", ("batch", 2), -10.0, 10.0),),
     outputs=("action", "twice"),
-    details={"environment": "Hopper", "labels": ["é", "b"]},
+    details={"environment": "Hopper", "action_size": 2, "labels": ["é", "b"]},
 )
 
 
@@ -73,6 +73,32 @@ def test_files_that_are_no_graphs_of_this_project(read, graph, tmp_path):
     with pytest.raises(UserError, match=r"cut\.onnx: not a whole") as caught:
         read(tmp_path / "cut.onnx")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"cell": "styles//etc"},
+        {"cell": "styles/../../etc"},
+        {"cell": "a\nerror: b"},
+        {"details": {"environment": "Hopper", "action_size": 10**9}},
+        {"details": {"environment": ["Hopper"], "action_size": 2}},
+        {"kind": "classifier", "details": {"architecture": "a", "weights": 5}},
+    ],
+)
+def test_a_card_names_no_file_elsewhere_and_has_what_is_relied_on(lie, graph, tmp_path):
+    dataclasses.replace(CARD, **lie).attach(graph)
+    onnx.save(graph, tmp_path / "lie.onnx")
+    with pytest.raises(UserError, match=r"lie\.onnx: exported by another version"):
+        read_card(tmp_path / "lie.onnx")
+
+
+@pytest.mark.parametrize("size", [0, 10**9])
+def test_inputs_have_a_size(size):
+    latents = (GraphInput("latents", ("batch", "samples", 2), -1.0, 1.0),)
+    assert unbatched_shapes(latents, {"samples": 3}) == {"latents": (3, 2)}
+    with pytest.raises(ValueError, match="latents of shape"):
+        unbatched_shapes(latents, {"samples": size})
 
 
 @pytest.mark.parametrize("where", ["loop", "function", "constant"])

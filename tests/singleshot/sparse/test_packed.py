@@ -174,6 +174,40 @@ def test_every_flipped_byte_truncation_and_extension_is_found():
             unpack(each)
 
 
+def packed(parts: list, body: bytes, values: str = "raw") -> bytes:
+    """A file with such a header, whatever it says."""
+    header = zlib.compress(json.dumps({"values": values, "metadata": {}, "parts": parts}).encode())
+    rest = struct.pack("<I", len(header)) + header + body
+    return MAGIC + hashlib.blake2b(rest, digest_size=16).digest() + rest
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [["w", "float32", [10**4000] * 500, 0, None, 0, 0]],
+        [["w", "float32", [2**63, 0], 0, None, 0, 0]],
+        [["w", "float32", [1] * 64, 1, None, 0, 4]],
+        [["w", "float32", [2], 2.0, None, 0, 8]],
+        [["w", "float32", [2], 2, None, -8, 8], ["v", "float32", [2], 2, None, 0, 8]],
+        [["w", "_dynamo", [2], 2, None, 0, 8]],
+        [["w", "float32", [2], 2, "w", 0, 8]],
+        [["w", "float32", [2], 2, "m", 0, 8]],
+        [["w", "float32", [2], 2, "m", 0, 8], ["m", "bool", [1], 1, None, 0, 0]],
+        [["w", "float32", [2], 2, "m", 0, 8], ["m", "float32", [2], 2, None, 0, 0]],
+    ],
+)
+def test_a_header_that_lies_is_refused(parts):
+    with pytest.raises(UserError):
+        unpack(packed(parts, bytes(8)))
+
+
+def test_a_mask_is_found_by_its_name_alone():
+    """A tensor without a name is no mask of all that have none."""
+    tensors = {"a.weight": torch.arange(1.0, 5).view(2, 2), "": torch.tensor([True, False])}
+    again = unpack(pack(TensorFile(tensors, {}))).model.tensors
+    assert all(torch.equal(again[name], tensor) for name, tensor in tensors.items())
+
+
 @pytest.mark.parametrize(("kept", "values_are"), [(5, "raw"), (4096, "exponents"), (4096, "int8")])
 def test_what_unpacks_to_more_than_the_header_needs_is_left_packed(kept, values_are):
     """A part of 64 x 64 whose positions, or values, are 64 MB of zeros in 300 kB."""
@@ -182,9 +216,7 @@ def test_what_unpacks_to_more_than_the_header_needs_is_left_packed(kept, values_
     ahead = {"raw": b"", "exponents": bytes(3 * kept), "int8": bytes(4 * 64)}[values_are]
     in_mask = len(bomb) if kept == 5 else 0
     parts = [["w", "float32", [64, 64], kept, None, in_mask, len(ahead) + len(bomb) - in_mask]]
-    header = zlib.compress(json.dumps({"values": values_are, "metadata": {}, "parts": parts}).encode())
-    rest = struct.pack("<I", len(header)) + header + ahead + bomb
-    data = MAGIC + hashlib.blake2b(rest, digest_size=16).digest() + rest
+    data = packed(parts, ahead + bomb, values_are)
     tracemalloc.start()
     try:
         with pytest.raises(UserError, match="compressed part"):

@@ -5,6 +5,7 @@ import safetensors.torch
 import torch
 
 from singleshot.errors import UserError
+from singleshot.sparse.packed import read_model
 from singleshot.style.model_file import ModelCard, encode_model, load_model, save_model
 from singleshot.style.transformer_net import TransformerNet
 
@@ -55,11 +56,14 @@ def test_what_is_no_style_is_told(network, path):
         load_model(path.parent.parent / "mosaic" / "model.safetensors")
     broken, whole = TransformerNet(4), path.read_bytes()
     broken.stages[0].bias.data[0] = torch.nan
+    huge = {name: tensor.double() * 1e300 for name, tensor in network.state_dict().items()}
+    header = read_model(path).metadata
     for write in (
         lambda: path.write_bytes(whole[:-100]),
         lambda: safetensors.torch.save_file(network.state_dict(), path),
         lambda: safetensors.torch.save_file(network.state_dict(), path, {"style_model": '{"width": 4}'}),
         lambda: save_model(broken, CARD, path),
+        lambda: safetensors.torch.save_file(huge, path, header),
     ):
         write()
         with pytest.raises(UserError, match=r"waves/model\.safetensors"):

@@ -56,7 +56,7 @@ def rows(recording: Recording) -> list[tuple[float, float, bool]]:
 
 
 def elsewhere(file: h5py.File, kind: str, other: Path) -> None:
-    """Let `rewards` come from another file, or be 10 GB of nothing."""
+    """Let `rewards` come from another file, or take gigabytes to read."""
     rows = len(file["rewards"])
     del file["rewards"]
     if kind == "external storage":
@@ -71,6 +71,15 @@ def elsewhere(file: h5py.File, kind: str, other: Path) -> None:
         file.create_group("/".join("g" * 500))
     elif kind == "ragged rows":
         file.create_dataset("rewards", (rows,), h5py.vlen_dtype(np.float32))
+    elif kind == "chunks of one number":
+        file.create_dataset("rewards", (10**6,), "f4", chunks=(1,))
+    elif kind == "compressed twice":
+        stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        stored.set_chunk((rows,))
+        for _ in range(2):
+            stored.set_deflate(9)
+        space = h5py.h5s.create_simple((rows,))
+        h5py.h5d.create(file.id, b"rewards", h5py.h5t.IEEE_F32LE, space, stored)
     else:
         file.create_dataset("rewards", (2_500_000_000,), "f4", chunks=(10**6,), compression="gzip")
 
@@ -83,7 +92,9 @@ def elsewhere(file: h5py.File, kind: str, other: Path) -> None:
         ("a virtual data set", "in another file"),
         ("groups in groups", "20 groups deep"),
         ("ragged rows", "rows of any length"),
-        ("a bomb", "claims 20,000,001,"),
+        ("chunks of one number", "claims 1,008,"),
+        ("compressed twice", "compressed twice"),
+        ("a bomb", "claims 20,00"),
     ],
 )
 def test_a_file_opens_no_other_and_is_as_large_as_its_data(tmp_path: Path, kind: str, named: str):
