@@ -128,9 +128,9 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
         parts = [Part(name, dtype, tuple(shape), *rest) for name, dtype, shape, *rest in header["parts"]]
         values, metadata, names = header["values"], header["metadata"], [part.name for part in parts]
         "".join([values, *names, *metadata, *metadata.values()]).encode()  # texts, in Unicode
-        counts = [count for part in parts for count in (*part.shape, *part[3:4], *part[5:])]
-        if not all(type(count) is int and count >= 0 for count in counts):
-            raise ValueError("a number of its header isn't one")
+        counts = [n for part in parts for n in (*part.shape, part.kept, part.mask_bytes, part.value_bytes)]
+        if not all(type(n) is int and n >= 0 for n in counts):
+            raise ValueError("a number in its header isn't one")
         _check_size((part.shape for part in parts), most)
         if len(set(names)) < len(names) or any(part.kept > part.entries for part in parts):
             raise ValueError("two of its tensors have one name, or keep more than there is")
