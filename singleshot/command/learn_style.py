@@ -1,5 +1,6 @@
 """`singleshot learn-style`: train a network for a user's own painting, in a given time."""
 
+import math
 import re
 import unicodedata
 from pathlib import Path
@@ -42,14 +43,17 @@ def learn_style(painting: Path, photos: Path | None, name: str | None, minutes: 
     )
     card = Style.learn(painting, minutes=minutes, photos=photos, folder=output).card
     looks = f"on photos that it has not seen: {in_words(card.scores)}"
+    then = f"singleshot stylize --style {name} photo.jpg"
     if card.steps < FEW_BATCHES:
-        looks = f"not yet a style: it is faint before some {FEW_BATCHES} batches; give more --minutes"
+        enough = math.ceil(minutes * FEW_BATCHES / max(1, card.steps))
+        looks = f"not yet a style: it is faint before some {FEW_BATCHES} batches"
+        then = f"the same command with --minutes {enough} goes on"
     johnson = card.settings["johnson"]
     print(
         f"{output}: model.safetensors, card.json, contact_sheet.jpg; {card.steps:,} batches, at last of "
         f"{johnson['batch_size']} x {johnson['image_px']} px, a network of width {johnson['width']}\n"
         f"{looks} ({card.scores[STROKES]:.0%} of a photo's distance to the painting is left, by AlexNet)\n"
-        f"next: singleshot stylize --style {name} photo.jpg"
+        f"next: {then}"
     )
 
 

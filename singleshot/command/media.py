@@ -143,4 +143,5 @@ def _check_file(media: Sequence[Medium], output: Path) -> None:
     (medium,) = media
     kept = written_format(medium.file)
     if kept and Image.registered_extensions().get(output.suffix.lower()) != kept:
-        raise UserError(f"{output}: the result of {medium.file} is a {kept}; give a name with such a suffix")
+        fit = output.with_suffix(f".{kept.lower()}")
+        raise UserError(f"{output}: the result of {medium.file} is a {kept}; name it {fit}")

@@ -138,7 +138,7 @@ def _graph(name: str, source: Path) -> Path:
         from singleshot.export.model_files import open_network
         from singleshot.io.to_onnx import card_of, to_onnx
 
-        print(f"{name}: exported as ONNX, once", flush=True)
+        print(f"{name}: exporting it as ONNX, once, in some 10 s", flush=True)
         network = open_network(source, "dense" if name.startswith("styles/") else "compacted")
         card = card_of(network, name, f"singleshot {__version__}", source)
         with whole_file(graph) as partial:

@@ -70,7 +70,7 @@ def test_a_painting_becomes_a_style_that_stylize_takes(capsys):
     assert "preview: styles/my-painting/preview.jpg, renewed every" in out
     assert "6 batches, at last of 1 x 32 px, a network of width 4" in out
     assert "not yet a style: it is faint before some 100 batches" in out
-    assert "stylize --style my-painting" in out
+    assert "next: the same command with --minutes 2 goes on" in out  # 6 batches took 0.1 minutes
     style = Path("styles/my-painting")
     _, card = load_model(style / "model.safetensors")
     assert (card.steps, card.style) == (6, "my-painting")
