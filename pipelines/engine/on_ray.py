@@ -41,6 +41,8 @@ from singleshot.errors import UserError, in_a_line
 STARTS = 5
 """Number of attempts to start Ray on this machine. Ray gives up after 30 s, but a busy machine may need more
 time."""
+PATIENCE_S = 30
+"""Seconds without news of cells after which it is checked whether Ray's node on this machine still runs."""
 STARTUP_TIMEOUTS = ("timed out during startup", "Timed out waiting for file")
 """Parts of the messages of the exceptions that Ray raises when it gives up: a bare one for a node, and a
 RuntimeError for the head's port."""
@@ -70,6 +72,8 @@ class RayExecutor:
             there = min(ray.cluster_resources().get("GPU", 0), 1)
             self.gpus = int(there) if config.num_gpus == "auto" else config.num_gpus
         self.inputs: dict[Path, _Input] = {}
+        children = psutil.Process().children()
+        self._own_raylet = next((child for child in children if child.name() == "raylet"), None)
         self._check_resources()
 
     def run(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
@@ -92,7 +96,10 @@ class RayExecutor:
             if not running:
                 return
             ready = iter(())
-            streams, _ = ray.wait(list(running), num_returns=1, fetch_local=False)
+            streams, _ = ray.wait(list(running), num_returns=1, timeout=PATIENCE_S, fetch_local=False)
+            if not streams:
+                self._check_raylet()
+                continue
             stream: Any = streams[0]
             batch = running[stream]
             try:
@@ -131,6 +138,17 @@ class RayExecutor:
             contents = {str(file.relative_to(path)): ray.put(file.read_bytes()) for file in files}
             self.inputs[path] = _Input(path, contents)
         return self.inputs[path]
+
+    def _check_raylet(self) -> None:
+        """Raise a RayError if the node that this process started has ended.
+
+        Cells that ran there have failed by then, but without health checks, Ray takes others for pending.
+        """
+        from ray import exceptions
+
+        raylet = self._own_raylet
+        if raylet and (not raylet.is_running() or raylet.status() == psutil.STATUS_ZOMBIE):
+            raise exceptions.LocalRayletDiedError
 
     def _check_resources(self) -> None:
         """Raise UserError if no node has the resources of a cell: Ray would wait for them for ever."""

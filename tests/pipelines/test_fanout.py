@@ -284,6 +284,21 @@ def test_ray_is_started_beside_a_cluster_that_nobody_named(cluster, monkeypatch)
         assert ray.get(ray.remote(lambda: 1).remote()) == 1
 
 
+@pytest.mark.slow
+def test_rays_own_node_that_was_killed_is_one_clear_error(store, monkeypatch):
+    """Ray takes the cells that go on from their checkpoints for pending, and waits for ever."""
+    monkeypatch.setattr("pipelines.engine.on_ray.PATIENCE_S", 2)
+    others = set(raylets())
+
+    class Kills(Recorder):
+        def started(self, cell):
+            for raylet in set(raylets()) - others:
+                raylet.kill()
+
+    with pytest.raises(UserError, match=r"on this machine was lost: LocalRayletDiedError.*continues"):
+        fan_out(sums(5, seconds=1.0), RAY, store, Kills(), start_ray=True)
+
+
 def raylets():
     return [child for child in psutil.Process().children(recursive=True) if child.name() == "raylet"]
 
