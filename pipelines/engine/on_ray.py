@@ -72,8 +72,8 @@ class RayExecutor:
             there = min(ray.cluster_resources().get("GPU", 0), 1)
             self.gpus = int(there) if config.num_gpus == "auto" else config.num_gpus
         self.inputs: dict[Path, _Input] = {}
-        children = psutil.Process().children()
-        self._own_raylet = next((child for child in children if child.name() == "raylet"), None)
+        raylets = [child for child in psutil.Process().children() if child.name() == "raylet"]
+        self._own_raylet = max(raylets, key=psutil.Process.create_time, default=None)
         self._check_resources()
 
     def run(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
