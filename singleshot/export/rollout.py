@@ -42,7 +42,10 @@ class OnnxPolicy:
         latents = {"latents": noise[0].numpy()} if self.noise_shape else {}
         action = self.model(state=state[0].numpy(), **latents)["action"]
         shape = (state.shape[1], len(self.bounds.low))
-        if np.shape(action) != shape or action.dtype != np.float32 or not np.isfinite(action).all():
+        numbers = (
+            isinstance(action, np.ndarray) and action.dtype == np.float32
+        )  # no texts, no list of tensors
+        if not numbers or action.shape != shape or not np.isfinite(action).all():
             raise UserError(f"{self.model.path}: its action isn't finite or of another size; export it again")
         return torch.from_numpy(self.bounds.to_unit(action)).float()[None]
 

@@ -90,9 +90,9 @@ def read_minari(directory: Path, environment: Environment | None = None) -> Reco
             if not 0 < (told := metadata["total_episodes"]) == stored:
                 has = f"its {METADATA} has {shown(told)} episodes, its data {stored}"
                 raise UserError(f"{directory}: {has}; fetch it again")
+            dataset = minari.MinariDataset(data)
             if environment and spaces:
-                recorded_in = minari.MinariDataset(data).env_spec
-                _check_environment(recorded_in, directory, environment, spaces.time_limit, doubts)
+                _check_environment(dataset.env_spec, directory, environment, spaces.time_limit, doubts)
             # Minari would read what is recorded beside these, too, and pictures of any format.
             read = read_arrays(main, [f"episode_{i}/{name}" for i in range(told) for name in FIELDS])
         episodes = [

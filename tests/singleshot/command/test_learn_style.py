@@ -104,8 +104,10 @@ def test_it_goes_on_where_it_was_interrupted_to_the_same_bytes(monkeypatch):
     assert (style / "model.safetensors").read_bytes() == gone_on
 
 
-def test_a_finished_one_goes_on_with_more_minutes_alone():
+def test_a_finished_one_goes_on_with_more_minutes_alone(monkeypatch, capsys):
+    monkeypatch.setattr("singleshot.command.learn_style.FEW_BATCHES", 6)
     learn(seconds=6)
+    assert "next: singleshot stylize --style my-painting photo.jpg" in capsys.readouterr().out
     before = load_model(Path("styles/my-painting/model.safetensors"))[0].state_dict()
     with pytest.raises(UserError, match=r"styles/my-painting: has a network of 0\.1 minutes; give more"):
         learn(seconds=6)

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import small_graphs
+from onnx import helper
 from small_networks import make_agent
 
 from singleshot.errors import UserError
@@ -55,3 +56,15 @@ def test_other_sizes_and_what_is_no_policy_are_refused(path, tmp_path):
     small_graphs.write_style(tmp_path / "graph.onnx", "waves")
     with pytest.raises(UserError, match=r"graph\.onnx: a style, not a policy"):
         play_onnx(tmp_path / "graph.onnx")
+
+
+def test_an_action_that_is_a_list_of_tensors_is_refused(path, tmp_path):
+    graph = onnx.load(path)
+    for node in graph.graph.node:
+        node.output[:] = ["tensor" if name == "action" else name for name in node.output]
+    graph.graph.node.append(helper.make_node("SplitToSequence", ["tensor"], ["action"], keepdims=0))
+    (action,) = (output for output in graph.graph.output if output.name == "action")
+    action.CopyFrom(helper.make_tensor_sequence_value_info("action", onnx.TensorProto.FLOAT, None))
+    onnx.save(graph, tmp_path / "list.onnx")
+    with pytest.raises(UserError, match=r"list\.onnx: its action isn't finite or of another size"):
+        play_onnx(tmp_path / "list.onnx")

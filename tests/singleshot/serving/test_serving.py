@@ -427,7 +427,7 @@ def test_a_learned_style_is_exported_once_and_served_with_its_painting(tmp_path,
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     graphs, again = (made_graphs() for _ in range(2))
     assert again == graphs
-    assert capsys.readouterr().out.count("styles/mine: exporting it as ONNX") == 1
+    assert capsys.readouterr().out.count("styles/mine: exporting it as ONNX, once, in some 10 s\n") == 1
     painting = Path("styles/mine/painting.png")
     painting.write_bytes(photo())
     for name in ("swirls", "plain"):
