@@ -380,7 +380,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_one_that_always_dies_is
     with pytest.raises(CellsFailedError, match=r"WorkerCrashedError|its process ended with SIGKILL"):
         fan_out([*cells, *sums(1)], executor, store, recorder)
     assert len(list((tmp_path / "killed").iterdir())) == 2
-    assert (store.path(cells[0].digest) / "began_at").read_text() == "1"
+    assert (store.path(cells[0].digest) / "went_on_from").read_text() == str(tmp_path / "killed")
     told = [metrics for metrics in recorder.about("metrics") if metrics[0] == "killed"]
     assert told == [("killed", 1, {"step": 1}), ("killed", 2, {"step": 2})]
     assert len(list((tmp_path / "dies").iterdir())) == 4  # the first try and three more
