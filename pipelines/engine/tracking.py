@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
+from filelock import FileLock
+
 from pipelines.engine.cells import Cell, CellStore, read_made
 from pipelines.engine.disks import disk_full_error, is_disk_full
 from pipelines.engine.dvc_files import shared_checkout
@@ -380,7 +382,10 @@ def mlflow_client(config: TrackingConfig) -> "Iterator[tuple[MlflowClient, str]]
             f"MLflow at {_shown(uri)}", "see `python -m pipelines doctor`", (OSError, ImportError)
         ):
             check_answers(uri)
-            client = mlflow.MlflowClient(tracking_uri=uri)
+            # MLflow makes a new database in steps, in which two processes at once would disturb each other.
+            database = database_file(uri)
+            with FileLock(f"{database}.lock") if database else contextlib.nullcontext():
+                client = mlflow.MlflowClient(tracking_uri=uri)
             given = os.environ.get("MLFLOW_TRACKING_URI")
             mlflow.set_tracking_uri(uri)  # MLflow looks there for the models of a registered version
             if given is None:  # MLflow sets the variable, which would go before the configuration from now on

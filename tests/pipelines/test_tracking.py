@@ -1,5 +1,6 @@
 import contextlib
 import hashlib
+import multiprocessing
 import os
 import re
 import shutil
@@ -258,6 +259,23 @@ def test_a_moved_or_copied_checkout_records_its_cells_again(store, empty_databas
     assert names == [f"singleshot/export (moved, {old.info.experiment_id})", "singleshot/export"]
     assert old.data.metrics["sum"] == 5
     assert Path(client().download_artifacts(new.info.run_id, "table")).read_text("utf-8") == "a,b"
+
+
+def test_two_drivers_that_begin_at_once_share_a_new_database(tmp_path):
+    forking = multiprocessing.get_context("fork")
+    both_are_here = forking.Barrier(2)
+
+    def begin(stage):
+        both_are_here.wait()
+        with tracking(TrackingConfig(uri=f"sqlite:///{tmp_path}/mlflow.db"), stage, "smoke"):
+            pass
+
+    drivers = [forking.Process(target=begin, args=[stage]) for stage in ("agents", "styles")]
+    for driver in drivers:
+        driver.start()
+    for driver in drivers:
+        driver.join()
+    assert [driver.exitcode for driver in drivers] == [0, 0]
 
 
 def test_a_deleted_experiment_is_one_line_that_restores_it(config):
