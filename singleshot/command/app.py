@@ -64,8 +64,8 @@ PACKED = "The file to write, which must not exist yet; by default in the working
 
 @command(
     "stylize --style waves photo.jpg",
-    "stylize --style swirls photo.jpg holiday/ film.mp4 --output out",
-    "stylize --style swirls:0.7 --style waves:0.3 photo.jpg --strength 0.6 --stroke 2",
+    "stylize --style starry-night photo.jpg holiday/ film.mp4 --output out",
+    "stylize --style starry-night:0.7 --style waves:0.3 photo.jpg --strength 0.6 --stroke 2",
     "stylize --style waves - --output - < photo.jpg > out.jpg",
 )
 def stylize(

@@ -50,7 +50,7 @@ def draw_styles(output: Path) -> None:
 
 
 def read_shares(styles: Iterable[str]) -> Shares:
-    """Styles with the shares after their colons, e.g. `swirls:0.7`. A share is 1 by default.
+    """Styles with the shares after their colons, e.g. `scream:0.7`. A share is 1 by default.
 
     Raises:
         UserError: there is no such style, or a share isn't a number.

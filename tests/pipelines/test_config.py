@@ -302,9 +302,9 @@ def test_overrides_are_read_once_as_from_a_pipe():
 
 
 def test_a_drawn_painting_is_learned_from_the_shipped_style_of_it():
-    config = configuration("style.paintings.sources.waves={source: waves.jpg, sha256: null}")
-    begun = [config.style.start_of(style) for style in ("swirls", "waves")]
-    assert begun == [{"start": shipped.FILES["swirls"]}, {"start": START}]
+    config = configuration("style.paintings.sources.mosaic={source: mosaic.jpg, sha256: null}")
+    begun = [config.style.start_of(style) for style in ("waves", "mosaic", "swirls")]
+    assert begun == [{"start": shipped.FILES["waves"]}, {"start": START}, {"start": START}]
     assert configuration("profile=smoke").style.start_of("swirls") == {}
 
 

@@ -205,7 +205,7 @@ def test_styles_are_listed_with_where_they_are(run, tmp_path, monkeypatch):
         Path("styles", name, "model.safetensors").touch()
     told = dict(line.split(maxsplit=1) for line in run("styles")[1].splitlines())
     assert told["mine"] == "styles/mine/model.safetensors"
-    assert told["swirls"] == "comes with the package"
+    assert told["mosaic"] == "comes with the package"
     assert told["waves"] == "styles/waves/model.safetensors, which hides the one of the package"
 
 

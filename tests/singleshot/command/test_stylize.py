@@ -85,9 +85,9 @@ def test_styles_are_blended_by_their_shares():
 
 
 def test_of_styles_of_one_name_the_users_own_comes_first_and_the_shipped_one_last():
-    assert style_model("swirls").suffix == ".packed"
-    shutil.copytree("models/styles/ink", "models/styles/swirls")
-    assert style_model("swirls") == Path("models/styles/swirls/model.safetensors")
+    assert style_model("mosaic").suffix == ".packed"
+    shutil.copytree("models/styles/ink", "models/styles/mosaic")
+    assert style_model("mosaic") == Path("models/styles/mosaic/model.safetensors")
     assert style_model("ink") == Path("models/styles/ink/model.safetensors")
     shutil.copytree("models/styles/ink", "styles/ink")
     assert style_model("ink") == Path("styles/ink/model.safetensors")
@@ -220,7 +220,7 @@ def test_what_is_damaged_does_not_keep_the_rest_from_being_written():
 @pytest.mark.parametrize(
     ("styles", "inputs", "output", "words"),
     [
-        (["oil"], ["photo.png"], "new", ["'oil'", "ink", "swirls"]),
+        (["oil"], ["photo.png"], "new", ["'oil'", "ink", "mosaic"]),
         (["Ink"], ["photo.png"], "new", ["'Ink'", "did you mean ink?"]),
         (["oil.safetensors"], ["photo.png"], "new", ["oil.safetensors", "no such file"]),
         (["ink", "ink:half"], ["photo.png"], "new", ["ink:half"]),

@@ -70,7 +70,7 @@ def test_a_mistake_is_one_line(style, tmp_path):
         (lambda: style(None), "NoneType"),
         (lambda: style(black, strength="a"), "strength is 'a'"),
         (lambda: Style.load(None), "path is None"),
-        (lambda: Style.load("wave"), "wave: no style; shipped are .*swirls"),
+        (lambda: Style.load("wave"), "wave: no style; shipped are .*scream"),
         (lambda: Style.load(tmp_path / "other" / "model.safetensors"), r"model\.safetensors: no such file"),
         (lambda: style.save(tmp_path), "a folder"),
     ):
