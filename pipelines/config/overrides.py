@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 from omegaconf import OmegaConf
 
-from singleshot.errors import UserError, explained
+from singleshot.errors import UserError, explained, shown
 
 
 def read_yaml(path: Path, fix: str) -> Any:
@@ -81,8 +81,9 @@ def _flat(values: Mapping[Any, Any], conf: Path, above: str = "") -> Iterator[st
         if isinstance(value, Mapping) and value:
             yield from _flat(value, conf, f"{key}.")
         elif (conf / key.partition("@")[0]).is_dir():
-            if "/" in f"{value}":
-                raise UserError(f"{key}: {value} is a path; give the name of a file in conf/{key}")
+            names = value if isinstance(value, list) else [value]
+            if not all(isinstance(name, str) and name.isprintable() and "/" not in name for name in names):
+                raise UserError(f"{key} is {shown(value)}; give the name of a file in conf/{key}")
             yield f"{key}={value}"
         else:
             yield f"++{key}={_value(value)}"

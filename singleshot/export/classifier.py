@@ -5,11 +5,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import safetensors.torch
 import torch
-from pydantic import TypeAdapter
+from annotated_types import Ge, Le
+from pydantic import FiniteFloat, PositiveFloat, TypeAdapter
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
@@ -21,6 +22,7 @@ from singleshot.io.tensor_file import read_tensor_file
 ClassifierName = Literal["efficientnet_lite0", "resnet50"]
 ClassifierSource = Literal["package", "torchvision", "random"]
 """A package of a Python index, torchvision's server, or random weights, with which a network runs as fast."""
+Px = Annotated[int, Ge(1), Le(4096)]
 
 TRAINED: dict[ClassifierName, ClassifierSource] = {"efficientnet_lite0": "package", "resnet50": "torchvision"}
 """Source of the trained weights of each architecture."""
@@ -38,13 +40,13 @@ RESNET50_SHA256 = "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722f
 class Preprocessing:
     """The preprocessing of pictures that a network was trained with."""
 
-    resize_px: int
+    resize_px: Px
     """Length to which a picture's short side is scaled before its centre is cropped, in pixels."""
-    size_px: int
+    size_px: Px
     """Side S of the cropped centre, in pixels."""
-    mean: tuple[float, float, float]
+    mean: tuple[FiniteFloat, FiniteFloat, FiniteFloat]
     """Means of red, green and blue in [0, 1], which are subtracted."""
-    std: tuple[float, float, float]
+    std: tuple[PositiveFloat, PositiveFloat, PositiveFloat]
     """Standard deviations, by which the differences are divided."""
     interpolation: Literal["bilinear", "bicubic"]
 
@@ -186,8 +188,8 @@ PREPARATIONS: dict[Preparation, Callable[[Tensor, Preprocessing], Tensor]] = {
 
 
 def top(logits: Tensor, labels: Sequence[str], k: int = 5) -> list[tuple[str, float]]:
-    """The `k` most probable classes, each with its probability, for the logits (C) of one picture."""
-    probabilities, classes = logits.double().softmax(dim=0).topk(k)
+    """The `k` most probable of C classes, each with its probability, for the logits (C) of one picture."""
+    probabilities, classes = logits.double().softmax(dim=0).topk(min(k, len(labels)))
     return [(labels[c], p) for c, p in zip(classes.tolist(), probabilities.tolist(), strict=True)]
 
 

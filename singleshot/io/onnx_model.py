@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import onnx
 import onnxruntime
 from annotated_types import Ge, Le
@@ -159,6 +160,18 @@ class OnnxModel:
             outputs = self._session.run(list(self.card.outputs), inputs)
         return dict(zip(self.card.outputs, outputs, strict=True))
 
+    def compute(self, output: str, shape: tuple[int, ...], **inputs: NDArray) -> NDArray[np.float32]:
+        """The output of that name, finite numbers of this shape.
+
+        Raises:
+            UserError: the graph can't be computed, or gives something else.
+        """
+        found = self(**inputs).get(output)
+        floats = isinstance(found, np.ndarray) and found.dtype == np.float32 and np.isfinite(found).all()
+        if found is not None and floats and found.shape == shape:  # no texts, no list of tensors
+            return found
+        raise UserError(f"{self.path}: its {output} isn't finite or of another size; export it again")
+
 
 def load_onnx(path: Path, threads: int = 0, give_back_memory: bool = False) -> OnnxModel:
     """Open a graph that this project exported; `threads` = 0 means all cores.
@@ -201,6 +214,7 @@ def read_card(path: Path) -> GraphCard:
     metadata = {entry.key: entry.value for entry in model.metadata_props}
     try:
         values = {field.name: json.loads(metadata[field.name]) for field in fields(GraphCard)}
+        json.dumps(values, ensure_ascii=False).encode()  # all texts are Unicode
         card = TypeAdapter(GraphCard).validate_python(values)
         if relied_on := {"policy": PolicyDetails, "classifier": ClassifierDetails}.get(card.kind):
             TypeAdapter(relied_on).validate_python(card.details)

@@ -55,7 +55,8 @@ class AgentSpec:
 
     def __post_init__(self) -> None:
         module_of(self.algorithm)
-        must_be("a name of one line", self.environment.isprintable(), environment=self.environment)
+        for name, value in {"environment": self.environment, "pruner": self.pruner}.items():
+            must_be("a name of one line", value.isprintable(), **{name: value})
         if (self.pruner == DENSE) != (self.sparsity == 0):
             raise UserError(
                 f"pruner {self.pruner!r} with sparsity {self.sparsity:g}: sparsity 0 goes with {DENSE!r}, "
@@ -192,6 +193,8 @@ def agent_of(file: TensorFile) -> Agent:
             bias = _checked(tensors, f"{key}.bias", (outputs,)).float()
             parameters |= {f"{layer}.weight": weight.T[None].contiguous(), f"{layer}.bias": bias[None, None]}
             masks[name][layer] = _checked(tensors, f"{key}.mask", matrix)
+            if weight[~masks[name][layer]].any():
+                raise ValueError(f"{key}.weight has others than 0 where its mask prunes")
         networks[name] = from_parameters(parameters)
     bounds = TypeAdapter(ActionBounds | None).validate_python(description["bounds"])
     if bounds and len(bounds.low) != action_size:

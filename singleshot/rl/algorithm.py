@@ -6,7 +6,6 @@ and its class is the module's `ALGORITHM`.
 """
 
 import importlib
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,9 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Gt, Le
 from torch import Tensor, nn
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, must_be
 from singleshot.registry import modules_of
+from singleshot.rl.actions import LARGEST
 from singleshot.rl.data.replay import Batch, Randomness
 from singleshot.rl.networks import AnyNetwork, Architecture, Initialization, Units
 
@@ -29,6 +29,8 @@ Perceptron = Callable[[str, Sequence[str]], nn.Module]
 """Function from the names of a network and its layers to a trained MLP (batch, in) → (batch, out)."""
 Samples = Annotated[int, Ge(1), Le(65_536)]
 """A number of transitions or actions that are in memory together. A stranger's file may say it."""
+MOST_UNITS = 2**26
+"""Most outputs of a hidden layer that are computed at once, for the same reason: 256 MB of them."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,15 @@ class AlgorithmConfig:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if isinstance(value, float) and not math.isfinite(value):
-                raise UserError(f"{name} is {value}; give a finite number")
+            if isinstance(value, float) and not abs(value) <= LARGEST:
+                raise UserError(f"{name} is {value}; give a number within ±{LARGEST:g}")
+        wanted = f"smaller batches or layers, so that the product is at most {MOST_UNITS:,}"
+        must_be(wanted, self.most_units <= MOST_UNITS, samples_times_units=self.most_units)
+
+    @property
+    def most_units(self) -> int:
+        """Largest number of outputs of a hidden layer that are computed at once."""
+        return self.batch_size * max(self.hidden)
 
 
 class Policy(nn.Module):

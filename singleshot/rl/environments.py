@@ -52,6 +52,8 @@ class Environment:
     def __post_init__(self) -> None:
         named = all(name.isprintable() and len(name) <= 255 for name in (self.id or "", *self.kwargs))
         must_be("names of one line", named, id=[self.id, *self.kwargs])
+        skip = self.kwargs.get("frame_skip", 1)
+        must_be("a number from 1", not isinstance(skip, str) and skip >= 1, frame_skip=skip)
         low, high = self.reference_returns or (0, 1)
         wanted = "null, or a random policy's mean return and an expert's, which is larger"
         must_be(wanted, -math.inf < low < high < math.inf, reference_returns=self.reference_returns)

@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import HTTPConnection
 
+from singleshot.errors import UserError
 from singleshot.serving import pictures
 from singleshot.serving.config import ServingConfig
 from singleshot.serving.guard import DUE, Bodies, Guard
@@ -175,9 +176,10 @@ async def act(request: Request) -> Response:  # what FastAPI does for arguments 
     generator = served.new_latents if asked.seed is None else np.random.default_rng(asked.seed)
     if len(asked.state) != policy.state_size:
         raise HTTPException(422, f"state: {len(asked.state)} numbers; {policy.state_size} are wanted")
-    action = policy(np.asarray(asked.state, np.float32), generator)
-    if not np.isfinite(action).all():
-        raise HTTPException(422, "state: too large, the action isn't finite")
+    try:
+        action = policy(np.asarray(asked.state, np.float32), generator)
+    except UserError:  # the graph has acted when it was opened
+        raise HTTPException(422, "state: too large, the action isn't finite") from None
     answer = ActAnswer(action=action.tolist(), policy=name)
     return Response(answer.model_dump_json(), media_type="application/json")
 

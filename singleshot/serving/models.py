@@ -50,14 +50,19 @@ class Policy:
         with explained(f"{model.path}: not a policy's graph", "export it again"):
             shapes = unbatched_shapes(model.card.inputs, model.card.details)
             (self.state_size,), self._latents_shape = shapes["state"], shapes.get("latents")
+            self._action_shape = 1, int(model.card.details["action_size"])
+        self(np.zeros(self.state_size, np.float32), np.random.default_rng(0))  # before it is served
 
     def __call__(self, state: NDArray[np.float32], generator: np.random.Generator) -> NDArray[np.float32]:
-        """The action (A,) in a state (S,), with new latents where the policy takes any."""
+        """The action (A,) in a state (S,), with new latents where the policy takes any.
+
+        Raises:
+            UserError: the state is so large that the action isn't finite.
+        """
         inputs = {"state": state[None]}
         if self._latents_shape:
             inputs["latents"] = generator.standard_normal((1, *self._latents_shape), np.float32)
-        action: NDArray[np.float32] = self._graph(**inputs)["action"][0]
-        return action
+        return self._graph.compute("action", self._action_shape, **inputs)[0]
 
 
 def of_kind(models: Sequence[Model], kind: Kind) -> dict[str, Model]:

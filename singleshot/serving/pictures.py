@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, TypeVarTuple
 
 from starlette.exceptions import HTTPException
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.io.onnx_model import OnnxModel, load_onnx
 from singleshot.io.own_process import OwnProcess, ProcessFailed, TookTooLong
 from singleshot.serving.config import ServingConfig
@@ -127,7 +127,8 @@ def stylize(
     picture = _decode(body, max_pixels, MIN_SIDE_PX)[None].mul(255).round().byte()
 
     def draw(small: "Tensor") -> "Tensor":
-        return torch.from_numpy(network(pictures=to_float(small).numpy())["stylised"])
+        pictures = to_float(small).numpy()
+        return torch.from_numpy(network.compute("stylised", pictures.shape, pictures=pictures))
 
     result = finished(picture, with_strokes(picture, asked.stroke, draw), asked)
     (answer,) = placed(picture, result, asked)
@@ -147,9 +148,10 @@ def classify(
     from singleshot.export.classifier import CARDS, PREPARATIONS, top
 
     network = _network(graph, threads)
-    card = CARDS.validate_python(network.card.details)
+    with explained(f"{graph}: not a classifier's graph", "export it again"):
+        card = CARDS.validate_python(network.card.details)
     prepared = PREPARATIONS[preparation](_decode(body, max_pixels), card.preprocessing)
-    (logits,) = network(pictures=prepared[None].numpy())["logits"]
+    (logits,) = network.compute("logits", (1, len(card.labels)), pictures=prepared[None].numpy())
     return top(torch.from_numpy(logits), card.labels)
 
 

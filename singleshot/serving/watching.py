@@ -14,7 +14,7 @@ import numpy as np
 from fastapi import HTTPException, WebSocket, WebSocketDisconnect
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from singleshot.errors import UserError
+from singleshot.errors import UserError, explained
 from singleshot.serving.models import Policy
 
 if TYPE_CHECKING:
@@ -134,7 +134,10 @@ def _episode(policy: Policy, seed: int) -> "LiveEpisode":
 def _start(policy: Policy) -> dict[str, Any]:
     try:
         with contextlib.closing(_episode(policy, 0)) as episode:
-            return _told("", episode)
+            told = _told("", episode)
+            with explained(f"{policy.name}: can't act in its environment", "export it again"):
+                episode.step(policy(episode.state, np.random.default_rng(0)))
+            return told
     except (UserError, ValidationError) as error:
         raise HTTPException(404, str(error)) from None
 

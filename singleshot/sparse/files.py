@@ -11,6 +11,11 @@ from singleshot.errors import must_be
 from singleshot.io.tensor_file import TensorFile, writing
 from singleshot.sparse import packed
 
+BYTES_OF_AN_ENTRY = 8
+"""Of memory, for each entry of a tensor: its number, its place in the mask, and a copy."""
+ENTRIES_OF_A_BYTE = 1000
+"""Most entries for each byte of a file. Of those that pruning leaves, a thousandth takes a byte for 200."""
+
 
 def pack(model: nn.Module, path: str | Path, values: packed.ValuesName = "raw") -> None:
     """Write the `state_dict` of a model with the positions and values of its weights that are not 0.
@@ -34,7 +39,10 @@ def unpack(path: str | Path) -> dict[str, Tensor]:
     """The `state_dict` that :func:`pack` wrote, for `model.load_state_dict`; pruned weights are 0.
 
     Raises:
-        UserError: the file is missing, damaged or of another kind, or has more than this machine's memory.
+        UserError: the file is missing, damaged or of another kind, or has more than this machine's memory or
+            a thousand entries for each of its bytes.
     """
     bytes_of_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return dict(packed.read_packed(Path(path), most=bytes_of_memory).model.tensors)
+    size = Path(path).stat().st_size if Path(path).exists() else 0
+    most = min(bytes_of_memory // BYTES_OF_AN_ENTRY, max(packed.MOST_ENTRIES, ENTRIES_OF_A_BYTE * size))
+    return dict(packed.read_packed(Path(path), most=most).model.tensors)

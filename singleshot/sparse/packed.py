@@ -41,6 +41,8 @@ MAGIC = b"\x89SSPACK\n"
 MOST_ENTRIES = 2**26
 """Most entries of all tensors together, twice a ResNet-50's, in files that may be a stranger's. Zeros take no
 bytes, so a small file could otherwise claim any number."""
+SAFETENSORS_METADATA = "__metadata__"
+"""A name that no tensor has, because it is another entry of safetensors' headers."""
 MOST_AXES = 32
 """Most axes of a tensor; NumPy has 64."""
 MOST_HEADER = 2**22
@@ -132,8 +134,10 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
         if not all(type(n) is int and n >= 0 for n in counts):
             raise ValueError("a number in its header isn't one")
         _check_size((part.shape for part in parts), most)
-        if len(set(names)) < len(names) or any(part.kept > part.entries for part in parts):
-            raise ValueError("two of its tensors have one name, or keep more than there is")
+        if len({*names, SAFETENSORS_METADATA}) <= len(names):
+            raise ValueError("two of its tensors have one name, or one has that of metadata")
+        if any(part.kept > part.entries for part in parts):
+            raise ValueError("one of its tensors keeps more than there is")
         covered = {Part(part.mask, "bool", part.shape, part.kept, None, 0, 0) for part in parts if part.mask}
         if not covered <= set(parts):
             raise ValueError("a mask isn't that of its weight")

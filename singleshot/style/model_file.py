@@ -14,6 +14,9 @@ from singleshot.io.folders import MODEL
 from singleshot.sparse.packed import read_model
 from singleshot.style.transformer_net import TransformerNet
 
+PROBE_PX = 64
+"""Side of the picture that a network is tried on when its file is read."""
+
 
 @dataclass(frozen=True)
 class ModelCard:
@@ -75,6 +78,8 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
             raise ValueError("weights of another type")
         network.load_state_dict({name: tensor.float() for name, tensor in file.tensors.items()}, assign=True)
         card = ModelCard(**header)
-    if not all(tensor.isfinite().all() for tensor in network.state_dict().values()):
-        raise UserError(f"{path}: holds NaN or infinity; {fix}")
-    return network.eval(), card
+    ramp = torch.linspace(0, 1, 3 * PROBE_PX * PROBE_PX).view(1, 3, PROBE_PX, PROBE_PX)
+    with torch.inference_mode():
+        if not network.eval()(ramp).isfinite().all():  # of such weights, or of numbers too large for sums
+            raise UserError(f"{path}: makes NaN or infinity of a picture; {fix}")
+    return network, card

@@ -155,7 +155,9 @@ def test_a_wrong_key_or_value_is_one_line_that_names_it(composed):
         ("[0", "'[0'"),
         ({"offline_rl": {"sweep": {"sede": [1]}}}, "offline_rl.sweep.sede"),
         (["profile"], "mine.yaml"),
-        ({"profile": "../../../tmp/evil"}, "profile: ../../../tmp/evil is a path"),
+        ({"profile": "../../../tmp/evil"}, "profile is '../../../tmp/evil'; give the name"),
+        ({"profile": [1]}, "profile is [1]; give the name"),
+        ({"profile": "smoke\nx=1"}, "profile is 'smoke"),
         ({"serving": {"host": b"\0"}}, "mine.yaml"),
     ],
 )

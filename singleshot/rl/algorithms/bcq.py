@@ -46,6 +46,11 @@ class BCQConfig(AlgorithmConfig):
     evaluation_samples: Samples = 100
     """Number of sampled actions of which the policy takes the best."""
 
+    @property
+    def most_units(self) -> int:  # noqa: D102
+        rows = max(self.batch_size * self.target_samples, self.evaluation_samples)
+        return rows * max(*self.hidden, *self.vae_hidden)
+
 
 class BCQ(Algorithm):
     """A VAE, twin critics, and an actor that perturbs the VAE's actions."""

@@ -223,6 +223,8 @@ def evaluate(
     bounds = agent.bounds or ActionBounds.unit(agent.algorithm.action_size)
     networks, randomness = agent.acting_networks(), Randomness("evaluation", [seed])
     returns = play(agent.algorithm, networks, environments, randomness, bounds=bounds)
+    if not np.isfinite(returns).all():
+        raise UserError("the agent acts by NaN or infinity: its weights are too large; train it again")
     return returns[0], environments.median_episodes()[0]
 
 

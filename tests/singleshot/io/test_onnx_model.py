@@ -83,6 +83,7 @@ def test_files_that_are_no_graphs_of_this_project(read, graph, tmp_path):
         {"cell": "a\nerror: b"},
         {"details": {"environment": "Hopper", "action_size": 10**9}},
         {"details": {"environment": ["Hopper"], "action_size": 2}},
+        {"details": {"environment": "\ud800", "action_size": 2}},
         {"kind": "classifier", "details": {"architecture": "a", "weights": 5}},
     ],
 )

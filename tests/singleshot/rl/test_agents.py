@@ -1,5 +1,4 @@
 import os
-from dataclasses import replace
 
 import pydantic
 import pytest
@@ -19,6 +18,7 @@ from singleshot.rl.agents import (
 )
 from singleshot.rl.algorithms.bc import BCConfig
 from singleshot.rl.algorithms.bcq import BCQConfig
+from singleshot.rl.algorithms.td3bc import TD3BCConfig
 from tasks.train_agents import TrainParams
 
 SPEC = AgentSpec("Hopper", "bcq", "snip", 0.95, 3)
@@ -31,7 +31,11 @@ def agent():
         name: {layer: torch.rand(mask.shape) < 0.1 for layer, mask in layers.items()}
         for name, layers in dense_masks(algorithm).items()
     }
-    return Agent(SPEC, algorithm, initial_networks(algorithm, [3]), masks)
+    networks = {
+        name: network.with_weights({layer: θ * masks[name][layer].T for layer, θ in network.weights.items()})
+        for name, network in initial_networks(algorithm, [3]).items()
+    }
+    return Agent(SPEC, algorithm, networks, masks)
 
 
 def test_a_saved_agent_comes_back_and_acts_the_same(agent, tmp_path):
@@ -85,22 +89,16 @@ def test_a_small_decoder_of_bc_by_hand():
 
 def test_files_hold_weights_as_nn_linear_does_and_pruned_ones_without_a_sign(agent, tmp_path):
     """In a network that was multiplied by its mask, half of them are -0.0."""
-    networks = {
-        name: network.with_weights(
-            {layer: θ * agent.masks[name][layer].T for layer, θ in network.weights.items()}
-        )
-        for name, network in agent.networks.items()
-    }
-    replace(agent, networks=networks).save(tmp_path / "agent.safetensors")
+    agent.save(tmp_path / "agent.safetensors")
     tensors = safetensors.torch.load_file(tmp_path / "agent.safetensors")
     for key, tensor in tensors.items():
         if key.endswith("weight"):
             name, layer = key.removesuffix(".weight").split(".", 1)
-            assert torch.equal(tensor, networks[name].weights[layer][0].T)
+            assert torch.equal(tensor, agent.networks[name].weights[layer][0].T)
             assert not tensor[tensor == 0].signbit().any()
     module = torch.nn.Linear(14, 400)
     module.load_state_dict({kind: tensors[f"actor.pi.0.{kind}"] for kind in ("weight", "bias")})
-    x, actor = torch.randn(9, 14), networks["actor"]
+    x, actor = torch.randn(9, 14), agent.networks["actor"]
     torch.testing.assert_close(module(x), x @ actor.weights["pi.0"][0] + actor.biases["pi.0"][0, 0])
     assert tensors["actor.pi.0.mask"].shape == (400, 14)
 
@@ -115,6 +113,11 @@ def test_a_damaged_file_is_one_clear_error(agent, tmp_path):
     agent.networks["actor"].weights["pi.0"][0, 0, 0] = torch.nan
     agent.save(path)
     with pytest.raises(UserError, match=r"actor\.pi\.0\.weight .* has NaN"):
+        load_agent(path)
+    agent.networks["actor"].weights["pi.0"][0, 0, 0] = 7
+    agent.masks["actor"]["pi.0"][0, 0] = False
+    agent.save(path)
+    with pytest.raises(UserError, match=r"actor\.pi\.0\.weight has others than 0"):
         load_agent(path)
     os.mkfifo(tmp_path / "fifo")  # who opens it waits for ever
     with pytest.raises(UserError, match="no such file"):
@@ -139,6 +142,7 @@ def test_a_wrong_specification_or_hyper_parameter_is_refused_by_name():
         ("agent.seed", {"seed": -1}),
         ("sparsity 0", {"sparsity": 0.0}),
         ("dense", {"pruner": "dense"}),
+        ("one line", {"pruner": "snip\nD4RL score 100"}),
     ):
         rest = {"environment": {"id": None}, "algorithm": {}, "training": {}, "evaluation": {}}
         with pytest.raises(pydantic.ValidationError) as caught:
@@ -150,3 +154,11 @@ def test_a_wrong_specification_or_hyper_parameter_is_refused_by_name():
             pydantic.TypeAdapter(config).validate_python({key: value})
     with pytest.raises(UserError, match="BCConfig"):
         make_algorithm(SPEC, BCConfig(), 11, 3)
+    for wrong in (
+        {"batch_size": 4096, "target_samples": 4096},
+        {"vae_hidden": (65536, 1), "evaluation_samples": 2048},
+    ):
+        with pytest.raises(UserError, match="smaller batches or layers"):
+            BCQConfig(**wrong)
+    with pytest.raises(UserError, match="policy_noise"):
+        TD3BCConfig(policy_noise=1e308)

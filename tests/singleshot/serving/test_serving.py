@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urljoin
 
 import numpy as np
+import onnx
 import psutil
 import pytest
 from PIL import Image
@@ -40,7 +41,7 @@ from singleshot.export.classifier import PREPROCESSING, preprocess
 from singleshot.io.images import read_rgb
 from singleshot.rl.environments import LOCOMOTION, make_environment
 from singleshot.serving.app import build_app
-from singleshot.serving.models import find_models, made_graphs
+from singleshot.serving.models import Policy, find_models, made_graphs
 from singleshot.serving.watching import MAX_WATCHERS
 from singleshot.style.apply.light import bounded
 
@@ -142,11 +143,12 @@ def test_what_is_no_picture_or_too_large_is_refused(client, content, headers, qu
 
 
 def test_more_pictures_than_may_wait_and_bad_actions_are_refused(models, monkeypatch):
-    client = client_of(models, max_pictures=0)
+    client, nan = client_of(models, max_pictures=0), np.full((1, 6), np.nan, np.float32)
+    assert act(client, **STATES).status_code == 200  # the policy is open
     answer = stylize(client, photo())
     assert refused(answer, 503, "try again")
     assert answer.headers["Retry-After"]
-    monkeypatch.setattr("singleshot.serving.models.Policy.__call__", lambda *_: np.full(6, np.nan))
+    monkeypatch.setattr("singleshot.io.onnx_model.OnnxModel.__call__", lambda *_, **__: {"action": nan})
     assert refused(act(client, **STATES), 422, "finite")
     with pytest.raises(UserError, match="root_path"):
         serving_config(root_path="/singleshot/")
@@ -402,6 +404,17 @@ def test_files_that_cannot_be_served_are_one_line(tmp_path):
         with pytest.raises(UserError, match=r"bc\.onnx: not a"):
             find_models(tmp_path)
         assert find_models(tmp_path, again=True) == []
+
+
+def test_a_policy_whose_action_is_not_what_its_card_says_is_not_served(tmp_path):
+    file = tmp_path / "bc.onnx"
+    write_bc(file)
+    graph = onnx.load(file)
+    (details,) = (entry for entry in graph.metadata_props if entry.key == "details")
+    details.value = details.value.replace('"action_size": 6', '"action_size": 5')
+    onnx.save(graph, file)
+    with pytest.raises(UserError, match=r"bc\.onnx: its action isn't finite or of another size"):
+        Policy(*find_models(tmp_path))
 
 
 def test_one_graph_of_each_network_is_served(tmp_path):

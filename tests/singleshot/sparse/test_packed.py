@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+import singleshot
 from singleshot.errors import UserError
 from singleshot.io.tensor_file import TensorFile, read_tensor_file
 from singleshot.sparse.formats import log2_binomial
@@ -190,6 +191,8 @@ def packed(parts: list, body: bytes, values: str = "raw") -> bytes:
         ([["w", "float32", [2], 2.0, None, 0, 8]], "a number"),
         ([["w", "float32", [2], 2, None, 0, 8], ["v", "float32", [2], 2, None, -8, 8]], "a number"),
         ([["w", "_dynamo", [2], 2, None, 0, 8]], "KeyError: '_dynamo'"),
+        ([["__metadata__", "float32", [2], 2, None, 0, 8]], "metadata"),
+        ([["w", "float32", [2], 3, None, 0, 12]], "more than there is"),
         ([["w", "float32", [2], 2, "w", 0, 8]], "a mask"),
         ([["w", "float32", [2], 2, "m", 0, 8]], "a mask"),
         ([["w", "float32", [2], 2, "m", 0, 8], ["m", "bool", [1], 1, None, 0, 0]], "a mask"),
@@ -199,6 +202,13 @@ def packed(parts: list, body: bytes, values: str = "raw") -> bytes:
 def test_a_header_that_lies_is_refused(parts, lie):
     with pytest.raises(UserError, match=lie):
         unpack(packed(parts, bytes(max(0, sum(part[5] + part[6] for part in parts)))))
+
+
+def test_a_few_bytes_do_not_claim_the_memory(tmp_path):
+    path = tmp_path / "claims.packed"
+    path.write_bytes(packed([["w", "float32", [2**31], 0, None, 0, 0]], b""))
+    with pytest.raises(UserError, match=r"claims\.packed: its tensors have more than 67,108,864 entries"):
+        singleshot.unpack(path)
 
 
 def test_a_mask_is_found_by_its_name_alone():

@@ -57,6 +57,7 @@ def test_what_is_no_style_is_told(network, path):
     broken, whole = TransformerNet(4), path.read_bytes()
     broken.stages[0].bias.data[0] = torch.nan
     huge = {name: tensor.double() * 1e300 for name, tensor in network.state_dict().items()}
+    large = {name: tensor.sign() * 3e38 for name, tensor in network.state_dict().items()}
     header = read_model(path).metadata
     for write in (
         lambda: path.write_bytes(whole[:-100]),
@@ -64,6 +65,7 @@ def test_what_is_no_style_is_told(network, path):
         lambda: safetensors.torch.save_file(network.state_dict(), path, {"style_model": '{"width": 4}'}),
         lambda: save_model(broken, CARD, path),
         lambda: safetensors.torch.save_file(huge, path, header),
+        lambda: safetensors.torch.save_file(large, path, header),
     ):
         write()
         with pytest.raises(UserError, match=r"waves/model\.safetensors"):

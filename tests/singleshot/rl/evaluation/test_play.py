@@ -78,6 +78,17 @@ def test_evaluate_is_play_for_one_agent():
     assert episode.fell
 
 
+def test_an_agent_whose_weights_overflow_is_one_line():
+    algorithm, networks = make([0])
+    networks = {
+        name: network.with_weights({layer: θ.sign() * 3e38 for layer, θ in network.weights.items()})
+        for name, network in networks.items()
+    }
+    agent = Agent(AgentSpec("Hopper", "bcq", "dense", 0.0, 0), algorithm, networks, dense_masks(algorithm))
+    with pytest.raises(UserError, match="acts by NaN or infinity"):
+        evaluate(agent, LOCOMOTION["Hopper"], episodes=1)
+
+
 @pytest.mark.parametrize("broken", ["reward", "state"])
 def test_an_environment_that_answers_nan_is_named_with_episode_and_step(broken):
     class Broken(HopperEnv):
