@@ -1,5 +1,4 @@
 import os
-import secrets
 import signal
 import sys
 from pathlib import Path
@@ -18,8 +17,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 # Read by Ray when any test imports it, and what the pipeline says as well (engine/on_ray.py).
 os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token")
-# Clusters of tests' own: a machine on which no pipeline has run yet has no token that they could read.
-os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
 # Some tests import onnxruntime before singleshot/export, which sets this as well.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 # Tests have databases of their own.

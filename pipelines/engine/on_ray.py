@@ -285,7 +285,7 @@ def _set_variables(here: bool) -> None:
         os.environ.update(NO_HEALTH_CHECKS)
         _check_temporary(os.environ["RAY_TMPDIR"])
         if "RAY_AUTH_TOKEN" not in os.environ:
-            _keep_token()
+            keep_token()
 
 
 def _suits_sockets(folder: str) -> bool:
@@ -300,7 +300,7 @@ def _check_temporary(folder: str) -> None:
         )
 
 
-def _keep_token() -> None:
+def keep_token() -> None:
     """Keep Ray's token from other users, who may run code with it: Ray lets everybody read the file."""
     try:
         token = Path.home() / ".ray" / "auth_token"

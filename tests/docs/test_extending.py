@@ -133,7 +133,7 @@ def check_environment(checkout):
 
 def check_style(checkout):
     assert (checkout.path / "models/styles/mine/contact_sheet.jpg").exists()
-    assert Image.open(checkout.path / "out/painting.jpg").size == (96, 64)
+    assert Image.open(checkout.path / "out/painting-mine.jpg").size == (96, 64)
 
 
 def check_runtime(checkout):

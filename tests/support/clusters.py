@@ -7,7 +7,7 @@ from typing import Any
 import psutil
 import pytest
 
-from pipelines.engine.on_ray import NO_HEALTH_CHECKS, took_too_long
+from pipelines.engine.on_ray import NO_HEALTH_CHECKS, keep_token, took_too_long
 
 
 @contextlib.contextmanager
@@ -17,6 +17,7 @@ def started_cluster(num_cpus: int) -> Iterator[Any]:
 
     # A node has waited for itself before.
     node = {"num_cpus": num_cpus, "include_dashboard": False, "wait": False}
+    keep_token()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in NO_HEALTH_CHECKS.items():
             patch.setenv(name, value)
