@@ -1,12 +1,14 @@
-"""DVC's index in this checkout, and files that a kill or a power cut leaves cut off: DVC does not sync them.
+"""DVC's index in this checkout, and files that a kill, a power cut or a full disk leaves cut off.
 
-DVC refuses to run with some of these, and restores others as they are, so `make repro` removes them first:
-`python -m pipelines.engine.dvc_files`. DVC makes them again from its cache, and from the cells in .cells. The
-module imports little, so that this takes only a moment.
+DVC refuses to run with some of its files, and restores others as they are, and Python imports no compiled
+module that is cut off, so `make repro` removes them first: `python -m pipelines.engine.dvc_files`. DVC makes
+its files again from its cache and from the cells in .cells, and Python compiles. The module imports little,
+so that this takes only a moment.
 """
 
 import contextlib
 import hashlib
+import marshal
 import re
 import subprocess
 import sys
@@ -35,6 +37,9 @@ in any directory in which it is run, and take it for a checkout.
 CACHE = Path(".dvc/cache/files/md5")
 CHECKED = DVC / "checked"
 """Its time is that of the last check of `CACHE`, and its contents that of this machine's start."""
+
+CODE = ("pipelines", "tasks", "singleshot")
+PYC_HEADER_BYTES = 16
 
 
 def shared_checkout() -> Path:
@@ -69,6 +74,7 @@ def make_absolute() -> None:
 
 def mend() -> Iterator[str]:
     """Remove what is damaged, unless DVC is at work; yields a line for each thing."""
+    yield from _mend_bytecode()
     if not DVC.is_dir():
         return
     with contextlib.suppress(Timeout), FileLock(DVC / "lock", timeout=0):
@@ -80,6 +86,17 @@ def mend() -> Iterator[str]:
     with contextlib.suppress(Timeout, FileNotFoundError), FileLock(DVC / "rwlock.lock", timeout=3):
         if not any(is_dvc(int(pid)) for pid in re.findall(r'"pid": (\d+)', USED.read_text("utf-8"))):
             USED.unlink()
+
+
+def _mend_bytecode() -> Iterator[str]:
+    """Remove what a full disk left of compiled modules: until 3.12.8, Python does not look (gh-126606)."""
+    compiled = f"*.{sys.implementation.cache_tag}.pyc"
+    for path in (path for package in CODE for path in Path(package).rglob(compiled)):
+        try:
+            marshal.loads(path.read_bytes()[PYC_HEADER_BYTES:])
+        except (EOFError, ValueError, TypeError):
+            path.unlink(missing_ok=True)
+            yield f"{path} was cut off: removed; Python compiles it again"
 
 
 def _is_whole(lock: Path) -> bool:

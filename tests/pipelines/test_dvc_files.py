@@ -1,7 +1,9 @@
 """Files that DVC writes in place, as a kill or a power cut leaves them."""
 
+import importlib.util
 import json
 import os
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -68,6 +70,22 @@ def test_a_lock_file_that_was_cut_off_is_made_again_and_nothing_is_computed_agai
 
 
 @pytest.mark.slow
+def test_a_compiled_module_that_a_full_disk_cut_off_is_compiled_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("tasks").mkdir()
+    for name in ("whole", "cut"):
+        Path(f"tasks/{name}.py").write_text("value = [1, 2, 3]\n", encoding="utf-8")
+        py_compile.compile(f"tasks/{name}.py")
+    whole, cut = (Path(importlib.util.cache_from_source(f"tasks/{name}.py")) for name in ("whole", "cut"))
+    cut.write_bytes(cut.read_bytes()[:-5])
+    command = [sys.executable, "-c", "import cut"]
+    failed = subprocess.run(command, cwd="tasks", capture_output=True, text=True, check=False)
+    assert "EOFError: marshal data too short" in failed.stderr
+    assert list(mend()) == [f"{cut} was cut off: removed; Python compiles it again"]
+    assert whole.exists()
+    subprocess.run(command, cwd="tasks", check=True)
+
+
 def test_paths_of_a_dvc_that_was_killed_are_free_though_another_process_has_its_id(repository):
     """After a restart of the machine, processes have the ids that others had before."""
     for cut_off in ("", '{"write": {"/a"'):
