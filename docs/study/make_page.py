@@ -622,6 +622,7 @@ def parts(study: Study) -> dict[str, str]:
         "gradual-small": study.places(GRADUAL, DENSE, OF_71_000),
         "gradual-iql": mean(GRADUAL, DENSE, ("IQL",)),
         "gradual-snip": mean(GRADUAL, SNIP, ("BC (VAE)",)),
+        "gradual-snip-bcq": mean(GRADUAL, SNIP, ("BCQ",)),
         "snip-small": study.places(SNIP, DENSE, OF_71_000),
         "snip-large": study.places(SNIP, DENSE, OF_580_000),
         "narrow-small": study.places(SMALL, DENSE, OF_71_000),
