@@ -252,7 +252,7 @@ def test_reinitialized_agents_train_other_weights_under_the_same_mask(make_jobs)
 
 
 def test_a_loss_that_is_not_finite_stops_training_by_name(make_jobs):
-    jobs = make_jobs(STACK[1], ("dense", 0.0, 1), algorithm=replace(BCQ_SMALL, learning_rate=1e30))
+    jobs = make_jobs(STACK[1], ("dense", 0.0, 1), algorithm=replace(BCQ_SMALL, learning_rate=1e18))
     with pytest.raises(UserError, match=r"Hopper bcq dense 0 seed 0: .*loss became (nan|inf).* update 2;"):
         list(train(jobs))
 
