@@ -24,7 +24,9 @@ class ActionBounds:
     def __post_init__(self) -> None:
         pairs = zip(self.low, self.high, strict=True)
         right = all(
-            -LARGEST <= low <= high <= LARGEST and np.float32(high) - np.float32(low) >= 1 / LARGEST
+            -LARGEST <= low <= high <= LARGEST
+            and high - low >= 1 / LARGEST
+            and np.float32(low) < np.float32(high)
             for low, high in pairs
         )
         wanted = f"a lowest and a larger highest value in float32 for each coordinate, within ±{LARGEST:g}"

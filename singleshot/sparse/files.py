@@ -13,8 +13,6 @@ from singleshot.sparse import packed
 
 BYTES_OF_AN_ENTRY = 8
 """Of memory, for each entry of a tensor: its number, its place in the mask, and a copy."""
-ENTRIES_OF_A_BYTE = 1000
-"""Most entries for each byte of a file. Of those that pruning leaves, a thousandth takes a byte for 200."""
 
 
 def pack(model: nn.Module, path: str | Path, values: packed.ValuesName = "raw") -> None:
@@ -43,6 +41,5 @@ def unpack(path: str | Path) -> dict[str, Tensor]:
             a thousand entries for each of its bytes.
     """
     bytes_of_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    size = Path(path).stat().st_size if Path(path).exists() else 0
-    most = min(bytes_of_memory // BYTES_OF_AN_ENTRY, max(packed.MOST_ENTRIES, ENTRIES_OF_A_BYTE * size))
-    return dict(packed.read_packed(Path(path), most=most).model.tensors)
+    contents = packed.read_packed(Path(path), most=bytes_of_memory // BYTES_OF_AN_ENTRY)
+    return dict(contents.model.tensors)

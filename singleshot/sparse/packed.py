@@ -41,6 +41,8 @@ MAGIC = b"\x89SSPACK\n"
 MOST_ENTRIES = 2**26
 """Most entries of all tensors together, twice a ResNet-50's, in files that may be a stranger's. Zeros take no
 bytes, so a small file could otherwise claim any number."""
+ENTRIES_OF_A_BYTE = 1000
+"""Most entries for each byte of a larger file. If pruning left a thousandth, there are 200 for each byte."""
 SAFETENSORS_METADATA = "__metadata__"
 """A name that no tensor has, because it is another entry of safetensors' headers."""
 MOST_AXES = 32
@@ -82,7 +84,7 @@ class Contents:
     header_bytes: int
 
 
-def pack(model: TensorFile, values: ValuesName = "raw", most: int | None = None) -> bytes:
+def pack(model: TensorFile, values: ValuesName = "raw", most: int = MOST_ENTRIES) -> bytes:
     """Encode a model as the content of a packed file; equal models give equal bytes with the same zlib.
 
     Raises:
@@ -111,11 +113,12 @@ def pack(model: TensorFile, values: ValuesName = "raw", most: int | None = None)
     return MAGIC + _digest(rest) + rest
 
 
-def unpack(data: bytes, most: int | None = None) -> Contents:
+def unpack(data: bytes, most: int = MOST_ENTRIES) -> Contents:
     """Read what :func:`pack` wrote: the same tensors bit for bit, if its values were raw or exponents.
 
     Raises:
-        UserError: the file is damaged or of another kind, or its tensors have more entries than `most`.
+        UserError: the file is damaged or of another kind, or its tensors have more entries than `most`
+            or, above :data:`MOST_ENTRIES`, than a thousand for each byte.
     """
     if not data.startswith(MAGIC):
         raise UserError("not a packed file; make one with `singleshot pack`")
@@ -133,6 +136,7 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
         counts = [n for part in parts for n in (*part.shape, part.kept, part.mask_bytes, part.value_bytes)]
         if not all(type(n) is int and n >= 0 for n in counts):
             raise ValueError("a number in its header isn't one")
+        most = min(most, max(MOST_ENTRIES, ENTRIES_OF_A_BYTE * len(data)))
         _check_size((part.shape for part in parts), most)
         if len({*names, SAFETENSORS_METADATA}) <= len(names):
             raise ValueError("two of its tensors have one name, or one has that of metadata")
@@ -158,7 +162,7 @@ def unpack(data: bytes, most: int | None = None) -> Contents:
         return Contents(TensorFile(tensors, metadata), values, shown, header_bytes)
 
 
-def read_packed(path: Path, most: int | None = None) -> Contents:
+def read_packed(path: Path, most: int = MOST_ENTRIES) -> Contents:
     """Read a packed file. Raises UserError as :func:`unpack` does, or if the file is missing."""
     try:
         return unpack(path.read_bytes() if is_packed(path) else b"", most)
@@ -189,8 +193,8 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
-def _check_size(shapes: Iterable[Iterable[int]], most: int | None) -> None:
-    most, entries = MOST_ENTRIES if most is None else most, 0
+def _check_size(shapes: Iterable[Iterable[int]], most: int) -> None:
+    entries = 0
     for shape in map(tuple, shapes):
         if len(shape) > MOST_AXES:
             raise UserError(f"a tensor of it has {len(shape)} axes; give it {MOST_AXES} at most")

@@ -80,6 +80,7 @@ def load_model(path: Path) -> tuple[TransformerNet, ModelCard]:
         card = ModelCard(**header)
     ramp = torch.linspace(0, 1, 3 * PROBE_PX * PROBE_PX).view(1, 3, PROBE_PX, PROBE_PX)
     with torch.inference_mode():
-        if not network.eval()(ramp).isfinite().all():  # of such weights, or of numbers too large for sums
-            raise UserError(f"{path}: makes NaN or infinity of a picture; {fix}")
+        picture = network.eval()(ramp)  # of finite weights, too, sums may be infinite
+    if not all(tensor.isfinite().all() for tensor in (picture, *network.state_dict().values())):
+        raise UserError(f"{path}: holds NaN or infinity, or makes it of a picture; {fix}")
     return network, card

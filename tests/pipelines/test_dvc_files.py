@@ -69,7 +69,6 @@ def test_a_lock_file_that_was_cut_off_is_made_again_and_nothing_is_computed_agai
     assert list(mend()) == []
 
 
-@pytest.mark.slow
 def test_a_compiled_module_that_a_full_disk_cut_off_is_compiled_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("tasks").mkdir()
@@ -80,12 +79,13 @@ def test_a_compiled_module_that_a_full_disk_cut_off_is_compiled_again(tmp_path, 
     cut.write_bytes(cut.read_bytes()[:-5])
     command = [sys.executable, "-c", "import cut"]
     failed = subprocess.run(command, cwd="tasks", capture_output=True, text=True, check=False)
-    assert "EOFError: marshal data too short" in failed.stderr
+    assert "EOFError: " in failed.stderr
     assert list(mend()) == [f"{cut} was cut off: removed; Python compiles it again"]
     assert whole.exists()
     subprocess.run(command, cwd="tasks", check=True)
 
 
+@pytest.mark.slow
 def test_paths_of_a_dvc_that_was_killed_are_free_though_another_process_has_its_id(repository):
     """After a restart of the machine, processes have the ids that others had before."""
     for cut_off in ("", '{"write": {"/a"'):

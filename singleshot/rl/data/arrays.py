@@ -30,7 +30,7 @@ UNPACKED, READ_ANYWAY = 200, 2**28
 compressed to a half; a file of 2 kB may claim gigabytes of zeros."""
 CHUNK_BYTES = 1000
 """Bytes that HDF5 keeps in memory for each chunk, besides its content."""
-REARRANGING = {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32, h5py.h5z.FILTER_SCALEOFFSET}
+REARRANGING = {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
 """Filters of HDF5 that make no more of a chunk than its size. Others may make a thousand times as much."""
 DEEPEST = 20
 """Most groups in groups of an HDF5 file. HDF5 looks for each from the root: of 1,000, it takes minutes."""
