@@ -31,7 +31,9 @@ compressed to a half; a file of 2 kB may claim gigabytes of zeros."""
 CHUNK_BYTES = 1000
 """Bytes that HDF5 keeps in memory for each chunk, besides its content."""
 REARRANGING = {h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_FLETCHER32}
-"""Filters of HDF5 that make no more of a chunk than its size. Others may make a thousand times as much."""
+"""Filters of HDF5 that make no more of a chunk than its size."""
+CLAIMING = {h5py.h5z.FILTER_SCALEOFFSET, h5py.h5z.FILTER_NBIT, h5py.h5z.FILTER_SZIP}
+"""Those that make as much of a chunk as the file claims. Others make a thousand times as much at most."""
 DEEPEST = 20
 """Most groups in groups of an HDF5 file. HDF5 looks for each from the root: of 1,000, it takes minutes."""
 VECTORS = ("observations", "next_observations", "actions")
@@ -75,8 +77,10 @@ def read_arrays(file: h5py.File, names: Sequence[str]) -> dict[str, NDArray]:
             raise UserError(f"{path}: its {shown(name)} {where}; give one that holds all its data")
         stored = item.id.get_create_plist()
         filters = [stored.get_filter(i)[0] for i in range(stored.get_nfilters())]
-        if sum(each not in REARRANGING for each in filters) > 1:
-            raise UserError(f"{path}: its {shown(name)} is compressed twice; compress it once")
+        compressing = [each for each in filters if each not in REARRANGING]
+        if len(compressing) > 1 or CLAIMING.intersection(compressing):
+            how = "is compressed twice, or by scale-offset, N-bit or SZIP; compress it once, by gzip"
+            raise UserError(f"{path}: its {shown(name)} {how}")
         # A chunk is read whole, and numbers become float64.
         chunk = item.chunks or item.shape or ()
         chunks = math.prod(

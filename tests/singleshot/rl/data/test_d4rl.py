@@ -76,10 +76,13 @@ def elsewhere(file: h5py.File, kind: str, other: Path) -> None:
     elif kind.startswith("compressed"):
         stored = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         stored.set_chunk((rows,))
-        stored.set_deflate(9)
+        if kind == "compressed by what its header says":
+            stored.set_scaleoffset(h5py.h5z.SO_FLOAT_DSCALE, 3)
+        else:
+            stored.set_deflate(9)
         if kind == "compressed twice":
             stored.set_deflate(9)
-        else:
+        elif kind == "compressed in two ways":
             stored.set_filter(h5py.h5z.FILTER_LZF, h5py.h5z.FLAG_OPTIONAL, (4, 0x106, 4 * rows))
         space = h5py.h5s.create_simple((rows,))
         h5py.h5d.create(file.id, b"rewards", h5py.h5t.IEEE_F32LE, space, stored)
@@ -98,6 +101,7 @@ def elsewhere(file: h5py.File, kind: str, other: Path) -> None:
         ("chunks of one number", "claims 1,008,"),
         ("compressed twice", "compressed twice"),
         ("compressed in two ways", "compressed twice"),
+        ("compressed by what its header says", "by scale-offset"),
         ("a bomb", "claims 20,002,505,152 "),
     ],
 )
