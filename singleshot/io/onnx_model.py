@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import onnx
 import onnxruntime
-from annotated_types import Ge, Le
+from annotated_types import Ge, Le, MinLen
 from numpy.typing import NDArray
 from pydantic import AfterValidator, TypeAdapter
 
@@ -116,7 +116,7 @@ class GraphCard:
     source_sha256: str = ""
     """SHA-256 of the file that the network was exported from."""
     inputs: tuple[GraphInput, ...]
-    outputs: tuple[str, ...]
+    outputs: Annotated[tuple[str, ...], MinLen(1)]
     details: Mapping[str, Any]
     """Details by kind. policy: `environment`, `algorithm`, its `config`, and for BCQ `samples` and
     `latent_size`. style: `style`. classifier: `architecture`, `weights`, `preprocessing` and `labels`."""

@@ -78,6 +78,7 @@ def test_files_that_are_no_graphs_of_this_project(read, graph, tmp_path):
 @pytest.mark.parametrize(
     "lie",
     [
+        {"outputs": ()},
         {"cell": "styles//etc"},
         {"cell": "styles/../../etc"},
         {"cell": "a\nerror: b"},
