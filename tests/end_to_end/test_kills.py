@@ -64,16 +64,20 @@ class Training:
         wait_until(in_the_middle, "an agent is trained and another has a checkpoint", math.inf)
 
 
-@pytest.fixture(params=["ray", "local"])
+@pytest.fixture
 def training(request, prepared, tmp_path):
-    """On each executor, in a checkout of its own."""
+    """On an executor, in a checkout of its own."""
     checkout = prepared.copy(tmp_path / "clone")
     with cleaned(checkout):
         checkout.compose(*SWEEP, f"executor={request.param}")
         yield Training(checkout)
 
 
-@pytest.mark.parametrize("disturb", ["kill driver", "kill dvc", "press Ctrl-C"])
+@pytest.mark.parametrize(
+    ("training", "disturb"),
+    [("local", "kill driver"), ("ray", "kill dvc"), ("ray", "press Ctrl-C")],
+    indirect=["training"],
+)
 def test_the_next_run_goes_on(training, disturb, undisturbed):
     checkout = training.checkout
     match disturb:

@@ -262,18 +262,11 @@ def test_without_its_cells_a_run_comes_from_dvcs_cache(smoke):
 @pytest.mark.slow
 def test_an_edited_source_file_recomputes_only_what_uses_it(smoke):
     before = smoke.results()
-
-    def edit(name):
-        with (smoke.path / name).open("a") as file:
-            file.write("# an edit\n")
-
-    edit("tasks/train_agents.py")
+    with (smoke.path / "tasks/train_agents.py").open("a") as file:
+        file.write("# an edit\n")
     done = progress(smoke.repro())
     assert {step: missing for step, (_, _, missing) in done.items() if missing} == {"train": 6, **PAGE}
     assert done["sizes"] == (6, 6, 0)  # the same weights came out
-    edit("singleshot/sparse/formats.py")
-    done = progress(smoke.repro())
-    assert {step: missing for step, (_, _, missing) in done.items() if missing} == {"sizes": 6, **PAGE}
     assert smoke.results() == before
 
 
