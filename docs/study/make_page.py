@@ -628,6 +628,7 @@ def parts(study: Study) -> dict[str, str]:
         "narrow-small": study.places(SMALL, DENSE, OF_71_000),
         "narrow-large": study.places(SMALL, DENSE, OF_580_000),
         "longer": mean(SNIP, DENSE, ("TD3+BC", "IQL"), training=longer[1]),
+        "longest": mean(SNIP, DENSE, ("BC (MLP), 256-256 units",), training="1,000,000 updates"),
         "iql": " and ".join(mean(own, DENSE, ("IQL, 750-750 units",)) for own in (SMALL, SNIP)),
         "shuffled-bcq": study.places(SNIP, SHUFFLED, ("BCQ",)),
         "snip-as-drawn": mean(SNIP, DENSE, ("BC (VAE)",), training=AS_THEY_COME),
