@@ -554,6 +554,11 @@ def parts(study: Study) -> dict[str, str]:
     def loss(own: Key, kinds: Sequence[str]) -> str:
         return lost(study.pooled(own, DENSE, kinds, environment="HalfCheetah")[0])
 
+    def curve(pruner: str, kind: str) -> str:
+        """Points above dense, of a part of the paper's curve."""
+        found = [(each, study.listed((pruner, each, ""), DENSE, (kind,))) for each in (0.75, 0.9)]
+        return "; ".join(f"{100 * sparsity:.0f} %: {places}" for sparsity, places in found)
+
     def with_masks(words: str) -> str:
         return table(agents, ["masks"], {"usual": ("",)} | {each: (each,) for each in masks if words in each})
 
@@ -595,11 +600,10 @@ def parts(study: Study) -> dict[str, str]:
         "paper-bcq-grasp": study.listed(GRASP, DENSE, ("BCQ",)),
         "paper-bc-raw-grasp": study.listed(GRASP, DENSE, ("BC (VAE)",), states="raw"),
         "paper-bcq-raw": study.listed(SNIP, DENSE, ("BCQ",), states="raw", data="one"),
-        "paper-75": study.listed(("snip", 0.75, ""), DENSE, ("BC (VAE)",)),
-        "paper-grasp": "; ".join(
-            f"{sparsity:.0%}: {study.listed(('grasp', sparsity, ''), DENSE, PAPER[:1])}"
-            for sparsity in (0.75, 0.9)
-        ),
+        "paper-curve-bc": curve("snip", "BC (VAE)"),
+        "paper-curve-bc-grasp": curve("grasp", "BC (VAE)"),
+        "paper-curve-bcq": curve("snip", "BCQ"),
+        "paper-curve-bcq-grasp": curve("grasp", "BCQ"),
         "paper-more": ", ".join(f"{words} {mean(('snip', 0.95, words), SNIP, PAPER[:1])}" for words in more),
         "td3bc-large": mean(SNIP, DENSE, OF_580_000[2:]),
         "td3bc-small": mean(SNIP, DENSE, OF_71_000[1:]),
@@ -635,7 +639,6 @@ def parts(study: Study) -> dict[str, str]:
         "snip-as-drawn-bcq": mean(SNIP, DENSE, ("BCQ",), training=AS_THEY_COME),
         "narrow-as-drawn": mean(SMALL, DENSE, PAPER, training=AS_THEY_COME),
         "scored-raw": study.places(OTHER_STATES, DENSE, states="raw"),
-        "snip-bcq": study.places(SNIP, DENSE, ("BCQ",)),
         "experts": ", ".join(experts),
         "agents": f"{len(runs):,}",
         "hours": f"{runs['seconds'].astype(float).sum() / 3600:.0f}",
