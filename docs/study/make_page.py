@@ -564,7 +564,7 @@ def parts(study: Study) -> dict[str, str]:
 
     more = ("10 rounds", "100 rounds", "1,000 transitions", "10,000 transitions")
     plan = progress(study)
-    every, _ = plan.pop("all")
+    every, trained = plan.pop("all")
     spread, runs = agents["spread"], study.runs
     experts = (f"{name} {each['deterministic']['d4rl_score']:.0f}" for name, each in study.experts.items())
     longer = ("50,000 updates", "100,000 updates")
@@ -647,6 +647,7 @@ def parts(study: Study) -> dict[str, str]:
         "commits": ", ".join(sorted({commit[:7] for commit in runs["commit"]})),
         "spread": f"{spread.median():.1f} points in the median and {spread.max():.0f} at most",
         "planned": f"{every:,}",
+        "trained": f"{trained:,}",
         "plan": markdown(
             ["experiment", "agents", "trained"], [(f"`{name}`", *map(str, own)) for name, own in plan.items()]
         ),
